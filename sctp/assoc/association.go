@@ -1,0 +1,284 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package assoc
+
+import (
+	"time"
+
+	"github.com/isthmus-net/isthmus/sctp/chunk"
+)
+
+// state is that of an association (RFC 9260 section 4).
+type state uint8
+
+const (
+	closed state = iota
+	cookieWait
+	cookieEchoed
+	established
+	shutdownPending
+	shutdownSent
+	shutdownReceived
+	shutdownAckSent
+)
+
+// Association is the connection of two endpoints.
+type Association struct {
+	// User is the caller's own.
+	User any
+
+	endpoint *Endpoint
+	par      Parameters
+	state    state
+	due      time.Time // where the endpoint's timers have it
+	place    int
+	epoch    time.Time // from which heartbeats count
+
+	tag, peerTag uint32
+	tie          [2]uint32 // what a restart proves itself by (RFC 9260 section 5.2.2)
+	peerPort     uint16
+	paths        []*Path
+	primary      *Path // that new data goes by while it works
+	current      *Path // that it goes by
+	errors       int   // in a row (RFC 9260 section 8.1)
+
+	handshake
+	sender
+	receiver
+	ending
+}
+
+// newAssociation makes one that is not yet anything.
+func (e *Endpoint) newAssociation(par Parameters, port uint16, tag uint32) *Association {
+	a := &Association{endpoint: e, par: par, peerPort: port}
+	a.reset(tag)
+	return a
+}
+
+// reset forgets all but the user, the peer's port and the parameters.
+func (a *Association) reset(tag uint32) {
+	e := a.endpoint
+	*a = Association{User: a.User, endpoint: e, par: a.par, peerPort: a.peerPort, epoch: a.epoch, due: a.due, place: a.place, tag: tag}
+	a.tie = [2]uint32{e.random32() | 1, e.random32() | 1}
+	a.setFirst(e.random32())
+}
+
+// adopt takes what a cookie says.
+func (a *Association) adopt(c *cookie) {
+	a.setFirst(c.tsn)
+	a.meet(&c.init, c.out)
+	if from := a.addPath(Pair{c.local, c.from}, c.udp, true); a.primary == nil {
+		a.primary = from
+	}
+	for _, address := range c.init.Addresses {
+		a.addPaths(address, c.udp, false)
+	}
+	a.addPaths(c.from, c.udp, true)
+}
+
+// meet takes what the peer's INIT or INIT ACK says of it, when we have asked for so many streams (RFC 9260
+// section 5.1.1).
+func (a *Association) meet(i *chunk.Init, out uint16) {
+	a.peerTag, a.peerWindow = i.Tag, int(i.Window)
+	a.streams = min(out, i.In)
+	a.expect(i.TSN, min(i.Out, a.par.StreamsIn))
+}
+
+// takes reports whether a packet with the right tag is the peer's. While an INIT waits for its answer the
+// peer's addresses are not known yet (RFC 9260 section 5.1.2).
+func (a *Association) takes(in *arrival) bool { return a.state == cookieWait || a.pathOf(in) != nil }
+
+// event tells what has happened.
+func (a *Association) event(out *Output, e Event) {
+	e.Association = a
+	out.Events = append(out.Events, e)
+}
+
+// establish makes the association ready for data.
+func (a *Association) establish(now time.Time, out *Output, how EventKind) {
+	a.state, a.setup, a.errors = established, time.Time{}, 0
+	a.event(out, Event{Kind: how})
+	a.startHeartbeats(now)
+	a.current = a.primary
+}
+
+// fail ends the association without a word to the peer.
+func (a *Association) fail(why Reason, cause chunk.CauseCode, out *Output) {
+	if a.state == closed {
+		return
+	}
+	a.failMessages(why, out)
+	a.state = closed
+	a.event(out, Event{Kind: Failed, Reason: why, Cause: cause})
+}
+
+// abort ends it with an ABORT (RFC 9260 section 9.1).
+func (a *Association) abort(p *Path, why Reason, cause chunk.Cause, out *Output) {
+	if a.state == closed {
+		return
+	}
+	if a.peerTag != 0 {
+		a.sendAlone(p, chunk.AppendError(nil, chunk.TypeAbort, 0, cause), out)
+	}
+	a.fail(why, cause.Code, out)
+}
+
+// Abort ends the association at once; what is under way is lost. The peer is told why.
+func (a *Association) Abort(reason string, out *Output) {
+	a.abort(a.destination(), ReasonAborting, chunk.Cause{Code: chunk.CauseUserAbort, Value: []byte(reason)}, out)
+	a.endpoint.settle(a)
+}
+
+// destination is the path that control chunks take which answer nothing.
+func (a *Association) destination() *Path {
+	if a.current != nil {
+		return a.current
+	}
+	return a.primary
+}
+
+// next is when tick wants to be called.
+func (a *Association) next() (at time.Time) {
+	at = earliest(a.setup, a.sackAt)
+	at = earliest(at, a.shutdownAt)
+	at = earliest(at, a.guardAt)
+	at = earliest(at, a.windowAt)
+	for _, p := range a.paths {
+		at = earliest(at, p.t3)
+		at = earliest(at, p.heartbeatAt)
+		at = earliest(at, p.waitsFor)
+	}
+	return at
+}
+
+// tick does what is due.
+func (a *Association) tick(now time.Time, out *Output) {
+	a.endpoint.begin()
+	if reached(a.setup, now) {
+		a.setupExpired(now, out)
+	}
+	if reached(a.shutdownAt, now) {
+		a.shutdownExpired(now, out)
+	}
+	if reached(a.guardAt, now) {
+		a.abort(a.destination(), ReasonNoAnswer, chunk.Cause{Code: chunk.CauseProtocolViolation, Value: []byte("shutdown guard")}, out)
+	}
+	if reached(a.sackAt, now) {
+		a.sackNow()
+	}
+	for _, p := range a.paths {
+		if reached(p.t3, now) {
+			a.timeout(p, now, out)
+		}
+		a.heartbeat(p, now, out)
+	}
+	if reached(a.windowAt, now) {
+		a.ask, a.windowAt = true, time.Time{}
+	}
+	a.transmit(nil, now, out)
+}
+
+// handle takes a packet of the association, whose chunks a cookie may stand in front of.
+func (a *Association) handle(in *arrival, out *Output) {
+	p := a.pathOf(in)
+	if p != nil {
+		p.heard, p.port = true, in.Port // RFC 6951 section 5.4
+	}
+	a.arrivals.begin()
+	for rest := in.chunks; len(rest) > 0 && a.state != closed; {
+		c, after, err := chunk.Next(rest)
+		if err != nil {
+			a.endpoint.Counters.BadChunk++
+			break
+		}
+		if !a.take(p, c, in, out) {
+			break
+		}
+		rest = after
+	}
+	if a.state == closed {
+		return
+	}
+	a.acknowledge(p, in.now)
+	a.transmit(p, in.now, out)
+}
+
+// take handles one chunk. It returns false if what follows is not to be read.
+func (a *Association) take(p *Path, c chunk.Chunk, in *arrival, out *Output) bool {
+	if a.state == cookieWait && c.Type != chunk.TypeInitAck && c.Type != chunk.TypeAbort {
+		a.endpoint.Counters.Unexpected++
+		return true
+	}
+	switch c.Type {
+	case chunk.TypeData, chunk.TypeIData:
+		a.handleData(p, c, in, out)
+	case chunk.TypeSACK:
+		a.handleSACK(p, c, in.now, out)
+	case chunk.TypeInitAck:
+		a.handleInitAck(c, in, out)
+	case chunk.TypeCookieAck:
+		if a.state == cookieEchoed {
+			a.establish(in.now, out, Connected)
+		}
+	case chunk.TypeCookieEcho: // the endpoint has read it
+	case chunk.TypeHeartbeat:
+		a.handleHeartbeat(c)
+	case chunk.TypeHeartbeatAck:
+		a.handleHeartbeatAck(c, in.now, out)
+	case chunk.TypeShutdown:
+		a.handleShutdown(p, c, in.now, out)
+	case chunk.TypeShutdownAck:
+		a.handleShutdownAck(p, out)
+	case chunk.TypeShutdownComplete:
+		if a.state == shutdownAckSent && a.authentic(c, in) {
+			a.end(out)
+		}
+	case chunk.TypeAbort:
+		if a.authentic(c, in) {
+			cause, _, _ := chunk.NextCause(c.Body)
+			a.fail(ReasonAborted, cause.Code, out)
+		}
+		return false
+	case chunk.TypeError:
+		a.handleError(c, in, out)
+	default:
+		return a.handleUnknown(c)
+	}
+	return true
+}
+
+// authentic reports whether an ABORT or a SHUTDOWN COMPLETE carries the tag that its T bit names (RFC 9260
+// section 8.5.1, B and C).
+func (a *Association) authentic(c chunk.Chunk, in *arrival) bool {
+	if c.Flags&chunk.Reflected != 0 {
+		return in.header.Tag == a.peerTag
+	}
+	return in.header.Tag == a.tag
+}
+
+// handleUnknown does what the type's highest bits say (RFC 9260 section 3.2).
+func (a *Association) handleUnknown(c chunk.Chunk) (goOn bool) {
+	a.endpoint.Counters.Unknown++
+	if c.Type.Reported() {
+		a.answerError(chunk.Cause{Code: chunk.CauseUnrecognizedChunk, Value: c.Whole})
+	}
+	return c.Type.Skipped()
+}
+
+// maxErrors is how much of a packet's faults is told to its sender: no answer is larger than a packet.
+const maxErrors = 512
+
+// answerError adds an ERROR to the answer of the packet that is handled.
+func (a *Association) answerError(cause chunk.Cause) {
+	if cause.Value = cause.Value[:min(len(cause.Value), maxErrors)]; len(a.endpoint.control) <= maxErrors {
+		a.endpoint.control = chunk.AppendError(a.endpoint.control, chunk.TypeError, 0, cause)
+	}
+}
+
+// handleError takes an ERROR: what it means for the set-up; of all else there is nothing to be done.
+func (a *Association) handleError(c chunk.Chunk, in *arrival, out *Output) {
+	cause, _, err := chunk.NextCause(c.Body)
+	if err == nil && cause.Code == chunk.CauseStaleCookie && a.state == cookieEchoed {
+		a.handleStale(cause, in.now, out)
+	}
+}

@@ -1,0 +1,153 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package assoc
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/isthmus-net/isthmus/sctp/chunk"
+)
+
+// infoSize is that of our information in a heartbeat: the path's nonce, and when it was sent (RFC 9260 sections
+// 5.4 and 8.3).
+const infoSize = 8 + 8
+
+// startHeartbeats has the paths probed by which nothing has come yet, so many each RTO: unconfirmed ones must be
+// (RFC 9260 section 5.4), and of the others nobody knows whether they can stand in for the first. That is probed
+// when it has been idle (section 8.3).
+func (a *Association) startHeartbeats(now time.Time) {
+	probed := 0
+	for _, p := range a.paths {
+		if p == a.primary || p.confirmed && p.Parameters.HeartbeatInterval < 0 {
+			p.heartbeatAt = a.heartbeatTime(p, now)
+			continue
+		}
+		p.heartbeatAt = now.Add(time.Duration(probed/max(a.par.HeartbeatMaxBurst, 1)) * p.rto)
+		probed++
+	}
+}
+
+// heartbeatTime is when a path's next heartbeat is due if it is idle from now on; zero if it has none. The RTO
+// is jittered by half of it either way (RFC 9260 section 8.3).
+func (a *Association) heartbeatTime(p *Path, now time.Time) time.Time {
+	if p.Parameters.HeartbeatInterval < 0 {
+		return time.Time{}
+	}
+	jitter := time.Duration(a.endpoint.random64() % uint64(p.rto+1))
+	return now.Add(p.Parameters.HeartbeatInterval + p.rto/2 + jitter)
+}
+
+// alive reports whether the association has heartbeats, and data that is sent (RFC 9260 sections 6 and 8.3).
+func (a *Association) alive() bool {
+	return a.state == established || a.state == shutdownPending || a.state == shutdownReceived
+}
+
+// heartbeat does what is due of a path's heartbeats.
+func (a *Association) heartbeat(p *Path, now time.Time, out *Output) {
+	if !a.alive() {
+		p.heartbeatAt, p.waitsFor = time.Time{}, time.Time{}
+		return
+	}
+	if reached(p.waitsFor, now) {
+		a.heartbeatMissed(p, now, out)
+	}
+	if a.state == closed || !reached(p.heartbeatAt, now) {
+		return
+	}
+	idle := p.sentAt.Add(p.Parameters.HeartbeatInterval + p.rto/2)
+	if p.usable() && idle.After(now) {
+		p.heartbeatAt = idle
+		return
+	}
+	a.trim()
+	a.sendHeartbeat(p, now, out)
+}
+
+// trim gives up memory that an association at rest does not need.
+func (a *Association) trim() {
+	a.sent.trim()
+	a.ready.trim()
+	for i := range a.outs {
+		a.outs[i].waiting.trim()
+	}
+}
+
+// sendHeartbeat sends one (RFC 9260 section 8.3).
+func (a *Association) sendHeartbeat(p *Path, now time.Time, out *Output) {
+	info := binary.BigEndian.AppendUint64(make([]byte, 0, infoSize), p.nonce)
+	info = binary.BigEndian.AppendUint64(info, uint64(now.Sub(a.epoch)))
+	a.sendAlone(p, chunk.AppendHeartbeat(nil, info), out)
+	p.heartbeatAt, p.waitsFor = time.Time{}, now.Add(p.rto)
+}
+
+// heartbeatMissed counts a heartbeat that was not answered in time. A path that is not confirmed, or has
+// potentially failed, is asked again at once (RFC 9260 section 5.4, RFC 7829 section 3.2, 6).
+func (a *Association) heartbeatMissed(p *Path, now time.Time, out *Output) {
+	p.waitsFor = time.Time{}
+	if p.flight > 0 && p.confirmed { // the data that is out there tells (RFC 7829 section 3.2, 6)
+		p.heartbeatAt = now.Add(p.rto)
+		return
+	}
+	a.strike(p, p == a.current, now, out)
+	switch {
+	case a.state == closed:
+	case p.state == Inactive || p.confirmed && p.state == Active:
+		p.heartbeatAt = a.heartbeatTime(p, now)
+	default:
+		p.heartbeatAt = now
+	}
+}
+
+// Probe sends a heartbeat by a path at once (RFC 9260 section 8.3, D).
+func (a *Association) Probe(pair Pair, now time.Time, out *Output) {
+	if p := a.path(pair); p != nil && a.alive() {
+		a.sendHeartbeat(p, now, out)
+		a.endpoint.settle(a)
+	}
+}
+
+// handleHeartbeat answers a heartbeat with all that is in it (RFC 9260 section 8.3).
+func (a *Association) handleHeartbeat(c chunk.Chunk) {
+	if a.state == shutdownSent || a.state == shutdownAckSent {
+		a.endpoint.Counters.Unexpected++
+		return
+	}
+	a.endpoint.control = chunk.Append(a.endpoint.control, chunk.TypeHeartbeatAck, 0, c.Body)
+}
+
+// handleHeartbeatAck takes the answer to a heartbeat: the path works, and the peer is there (RFC 9260 sections
+// 5.4 and 8.3).
+func (a *Association) handleHeartbeatAck(c chunk.Chunk, now time.Time, out *Output) {
+	info, err := chunk.ParseHeartbeat(c.Body)
+	if err != nil || len(info) != infoSize {
+		a.endpoint.Counters.BadHeartbeat++
+		return
+	}
+	sent := a.epoch.Add(time.Duration(binary.BigEndian.Uint64(info[8:])))
+	for _, p := range a.paths {
+		if p.nonce == binary.BigEndian.Uint64(info) && !sent.After(now) {
+			a.answered(p, now.Sub(sent), now, out)
+			return
+		}
+	}
+	a.endpoint.Counters.BadHeartbeat++
+}
+
+// answered books a heartbeat's answer.
+func (a *Association) answered(p *Path, after time.Duration, now time.Time, out *Output) {
+	p.waitsFor = time.Time{}
+	p.heartbeatAt = a.heartbeatTime(p, now)
+	p.measure(after)
+	p.heard = true
+	a.errors = 0
+	if !p.confirmed {
+		for _, same := range a.paths {
+			if same.Remote == p.Remote {
+				same.confirmed = true
+			}
+		}
+		a.event(out, Event{Kind: PathConfirmed, Pair: p.Pair})
+	}
+	a.answer(p, out)
+}

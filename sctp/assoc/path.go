@@ -1,0 +1,222 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package assoc
+
+import (
+	"net/netip"
+	"time"
+)
+
+// PathState says what a path is good for.
+type PathState uint8
+
+// States of a path.
+const (
+	Active   PathState = iota // carries data
+	Failing                   // potentially failed: avoided where another is active (RFC 7829)
+	Inactive                  // has missed too many answers
+)
+
+var stateWords = [...]string{"active", "potentially failed", "inactive"}
+
+// String returns the state in words.
+func (s PathState) String() string {
+	if int(s) >= len(stateWords) {
+		return "unknown"
+	}
+	return stateWords[s]
+}
+
+// Path is a pair of addresses, and what is known of the network between them. RFC 9260 keeps this for each
+// address of the peer, and begins anew when the local one changes (section 7.2.5.2); for each pair it is both.
+type Path struct {
+	Pair
+	Parameters PathParameters
+
+	port      uint16 // the peer's of UDP; 0 in IP
+	mtu       int    // octets of the largest packet of IP
+	state     PathState
+	confirmed bool // the peer is known to be at the address (RFC 9260 section 5.4)
+	heard     bool // something has come by this pair
+	errors    int  // in a row
+
+	roundTrip
+	congestion
+
+	t3          time.Time // the retransmission timer; zero while it is off
+	sentAt      time.Time // data, or anything else that is answered
+	heartbeatAt time.Time // when the next one is due
+	waitsFor    time.Time // when the answer to the last one is missed; zero while none is waited for
+	nonce       uint64    // of this path's heartbeats
+
+	ack acked // of the SACK that is handled
+}
+
+// Least and first sizes of packets.
+const (
+	firstMTUIPv4, firstMTUIPv6 = 1200, 1280 // BASE_PLPMTU (RFC 8899 section 5.1.2); the least of IPv6
+	headerIPv4, headerIPv6     = 20, 40
+	headerUDP                  = 8
+)
+
+// room is how many octets a packet of SCTP may have on the path.
+func (p *Path) room() int {
+	room := p.mtu - headerIPv6
+	if p.Remote.Is4() {
+		room = p.mtu - headerIPv4
+	}
+	if p.port != 0 {
+		room -= headerUDP
+	}
+	return room &^ 3
+}
+
+// addPaths makes the paths to an address of the peer that can be reached from here. There may be some already.
+func (a *Association) addPaths(remote netip.Addr, udp uint16, confirmed bool) {
+	for _, local := range a.endpoint.config.Addresses {
+		if reach(local, remote) {
+			a.addPath(Pair{local, remote}, udp, confirmed)
+		}
+	}
+}
+
+// addPath makes a path, or finds it; nil if there are too many.
+func (a *Association) addPath(pair Pair, udp uint16, confirmed bool) *Path {
+	if p := a.path(pair); p != nil {
+		p.confirmed = p.confirmed || confirmed
+		return p
+	}
+	if len(a.paths) >= maxPaths {
+		return nil
+	}
+	p := &Path{Pair: pair, Parameters: a.par.PathParameters, port: udp, mtu: firstMTUIPv6, confirmed: confirmed, nonce: a.endpoint.random64()}
+	if pair.Remote.Is4() {
+		p.mtu = firstMTUIPv4
+	}
+	p.rto = p.Parameters.RTOInitial
+	a.paths = append(a.paths, p)
+	p.congestion.begin(a.fragmentRoom(p), p.Remote.Is4())
+	return p
+}
+
+// path is that between two addresses; nil if there is none.
+func (a *Association) path(pair Pair) *Path {
+	for _, p := range a.paths {
+		if p.Pair == pair {
+			return p
+		}
+	}
+	return nil
+}
+
+// pathOf is the path by which a packet has come. A local address that is new makes one, if the remote one is
+// the peer's; else there is none.
+func (a *Association) pathOf(in *arrival) *Path {
+	if p := a.path(in.Pair); p != nil {
+		return p
+	}
+	for _, p := range a.paths {
+		if p.Remote == in.Remote {
+			return a.addPath(in.Pair, in.Port, p.confirmed)
+		}
+	}
+	return nil
+}
+
+// usable is a path that data may be sent by.
+func (p *Path) usable() bool { return p.confirmed && p.state == Active }
+
+// choose decides by which path new data goes (RFC 9260 section 6.4, RFC 7829 section 3.2): the primary one, or
+// if that has failed the best of the others.
+func (a *Association) choose(out *Output) *Path {
+	p := a.primary
+	switch {
+	case p.usable():
+	case a.current != nil && a.current.usable():
+		p = a.current
+	default:
+		p = a.alternate(p)
+	}
+	if p != a.current {
+		if a.current != nil {
+			a.event(out, Event{Kind: PrimaryChanged, Pair: p.Pair})
+		}
+		a.current = p
+	}
+	return p
+}
+
+// alternate is the path to send by in place of another: an active one if there is one; else one that has
+// potentially failed, or an inactive one, in that order, with the fewest errors (RFC 7829 sections 3.2 and 4.1).
+// Among equals it is the one that shares least with the other (RFC 9260 section 6.4.1), and by which something has
+// come. It may be the same.
+func (a *Association) alternate(to *Path) *Path {
+	best := to
+	for _, p := range a.paths {
+		if p.confirmed && p != to && p.better(best, to) {
+			best = p
+		}
+	}
+	return best
+}
+
+// better reports whether a path is to be preferred to another in place of a third.
+func (p *Path) better(than, to *Path) bool {
+	switch {
+	case p.state != than.state:
+		return p.state < than.state
+	case p.state != Active && p.errors != than.errors:
+		return p.errors < than.errors
+	case than == to:
+		return true
+	case p.shares(to) != than.shares(to):
+		return p.shares(to) < than.shares(to)
+	}
+	return p.heard && !than.heard
+}
+
+// shares counts what two paths have in common; the peer's address weighs more, for it is where they end.
+func (p *Path) shares(with *Path) (n int) {
+	if p.Remote == with.Remote {
+		n += 2
+	}
+	if p.Local == with.Local {
+		n++
+	}
+	return n
+}
+
+// strike books an answer that a path has missed (RFC 9260 section 8.2, RFC 7829 section 3.2), and that the
+// association has, if its data goes there (section 8.1).
+func (a *Association) strike(p *Path, association bool, now time.Time, out *Output) {
+	p.backOff()
+	if p.errors <= p.Parameters.PathMaxRetrans {
+		p.errors++
+	} else if p == a.current {
+		p.errors++ // all have failed, and the one with the fewest errors is next (RFC 7829 section 4.1)
+	}
+	was := p.state
+	switch {
+	case p.errors > p.Parameters.PathMaxRetrans:
+		p.state = Inactive
+	case p.errors > p.Parameters.PotentiallyFailedMaxRetrans && p.confirmed:
+		p.state = Failing
+	}
+	if p.state != was {
+		a.event(out, Event{Kind: PathFailing + EventKind(p.state-Failing), Pair: p.Pair})
+	}
+	if association {
+		if a.errors++; a.errors > a.par.AssociationMaxRetrans {
+			a.fail(ReasonNoAnswer, 0, out)
+		}
+	}
+}
+
+// answer books an answer by a path: it works (RFC 9260 sections 8.2 and 8.3).
+func (a *Association) answer(p *Path, out *Output) {
+	p.errors = 0
+	if p.state != Active {
+		p.state = Active
+		a.event(out, Event{Kind: PathActive, Pair: p.Pair})
+	}
+}

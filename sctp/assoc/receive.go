@@ -1,0 +1,112 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package assoc
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/isthmus-net/isthmus/sctp/chunk"
+)
+
+// receiver is what an association keeps of what the peer sends.
+type receiver struct {
+	got         tsns
+	in          []inStream // as far as used
+	inLimit     uint16     // streams that the peer may use
+	interleaved bool       // messages come as I-DATA (RFC 8260)
+	held        int        // octets that wait for others
+	weight      int        // what those cost us
+	unread      int        // octets that our user has not read yet
+	told        int        // window that the last SACK told
+
+	arrivals arrivals
+	acks
+}
+
+// arrivals is what a packet has brought.
+type arrivals struct {
+	data, fresh, duplicate, urgent bool
+}
+
+func (a *arrivals) begin() { *a = arrivals{} }
+
+// expect begins with the peer's first TSN and as many streams.
+func (r *receiver) expect(first uint32, streams uint16) {
+	r.got = tsns{cumulative: first - 1}
+	r.inLimit = streams
+}
+
+// window is how many octets more the peer may send.
+func (a *Association) window() int {
+	return max(0, a.par.ReceiveBuffer-a.unread-max(a.held, a.weight/2))
+}
+
+// handleData takes a DATA or an I-DATA chunk (RFC 9260 section 6.2).
+func (a *Association) handleData(p *Path, c chunk.Chunk, in *arrival, out *Output) {
+	counters := &a.endpoint.Counters
+	switch {
+	case a.state == cookieEchoed, a.state == established, a.state == shutdownPending, a.state == shutdownSent:
+	default:
+		counters.Unexpected++
+		return
+	}
+	d, err := chunk.ParseData(c)
+	switch {
+	case err != nil:
+		counters.BadChunk++
+		return
+	case (c.Type == chunk.TypeIData) != a.interleaved: // RFC 8260 section 2.2.2
+		a.abort(p, ReasonViolation, chunk.Cause{Code: chunk.CauseProtocolViolation, Value: []byte("DATA and I-DATA are mixed")}, out)
+		return
+	case len(d.User) == 0: // section 6.2
+		a.abort(p, ReasonViolation, chunk.Cause{Code: chunk.CauseNoUserData, Value: binary.BigEndian.AppendUint32(nil, d.TSN)}, out)
+		return
+	}
+	a.arrivals.data = true
+	a.arrivals.urgent = a.arrivals.urgent || d.Immediate
+	switch {
+	case a.got.has(d.TSN):
+		counters.Duplicate++
+		a.arrivals.duplicate = true
+		a.noteDuplicate(d.TSN)
+	case !a.fits(&d):
+		counters.BeyondWindow++
+		a.arrivals.urgent = true
+	case d.Stream >= a.inLimit: // section 6.5
+		counters.BadStream++
+		a.got.add(d.TSN)
+		a.arrivals.fresh, a.arrivals.urgent = true, true
+		a.answerError(chunk.InvalidStream(d.Stream))
+	default:
+		a.arrivals.fresh = true
+		a.got.add(d.TSN)
+		a.store(&d, out)
+	}
+}
+
+// fits reports whether there is room for data. When the window is closed nothing beyond the highest TSN is
+// taken (RFC 9260 section 6.2); what fills a gap is, so that what waits for it can leave.
+func (a *Association) fits(d *chunk.Data) bool {
+	if !a.got.near(d.TSN) {
+		return false
+	}
+	if a.window() > 0 && a.weight < 2*a.par.ReceiveBuffer {
+		return true
+	}
+	return before(d.TSN, a.got.highest()) && a.weight < 4*a.par.ReceiveBuffer
+}
+
+// Read tells that our user has taken so many octets of messages: the peer may send as many again.
+func (a *Association) Read(octets int, now time.Time, out *Output) {
+	a.unread = max(0, a.unread-octets)
+	if a.state < established || a.window()-a.told < max(a.par.ReceiveBuffer/4, 1) {
+		return
+	}
+	// RFC 9260 section 6.2: a quarter of the buffer is news.
+	if a.told < a.par.ReceiveBuffer/2 {
+		a.sackNow()
+		a.transmit(nil, now, out)
+		a.endpoint.settle(a)
+	}
+}

@@ -1,0 +1,111 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package assoc
+
+import "time"
+
+// timeout is the end of a path's T3-rtx (RFC 9260 section 6.3.3).
+func (a *Association) timeout(p *Path, now time.Time, out *Output) {
+	p.t3 = time.Time{}
+	if p.flight == 0 {
+		return
+	}
+	a.endpoint.Counters.Timeouts++
+	p.congestion.timeout(a.fragmentRoom(p))
+	if a.probing && a.sackHeard { // section 6.1, A: the peer is there, and has no room
+		p.backOff()
+	} else {
+		a.strike(p, true, now, out)
+	}
+	a.sackHeard = false
+	if a.state == closed {
+		return
+	}
+	for i := range a.sent.length {
+		if c := a.sent.at(i); c.path == p && c.inFlight() {
+			a.mark(c, true)
+		}
+	}
+	if p.state == Failing && p.waitsFor.IsZero() && p.Parameters.HeartbeatInterval >= 0 {
+		p.heartbeatAt = now // RFC 7829 section 3.2, 6
+	}
+	a.sendAgain(nil, now, out)
+}
+
+// wayFor is the path by which a marked chunk is sent again: after a timeout another one, else the same (RFC
+// 9260 section 6.4).
+func (a *Association) wayFor(c *sent) *Path {
+	if !c.timedOut && c.path.usable() {
+		return c.path
+	}
+	return a.alternate(c.path)
+}
+
+// firstMarked finds the first chunk that is to be sent again, and where it goes.
+func (a *Association) firstMarked() (at int, p *Path) {
+	for i := range a.sent.length {
+		if c := a.sent.at(i); c.marked {
+			return i, a.wayFor(c)
+		}
+	}
+	return 0, nil
+}
+
+// sendAgain sends one packet of marked chunks, whatever the window is (RFC 9260 sections 6.3.3, E3, and 7.2.4,
+// 3). only is the path of a fast retransmission; after a timeout nil.
+func (a *Association) sendAgain(only *Path, now time.Time, out *Output) {
+	at, p := a.firstMarked()
+	if p == nil || only != nil && p != only {
+		return
+	}
+	w := a.compose(p, out)
+	a.repeat(&w, at, now)
+	w.finish()
+}
+
+// repeat fills a packet with marked chunks that go its way.
+func (a *Association) repeat(w *composer, from int, now time.Time) {
+	for i := from; i < a.sent.length && a.marked > 0; i++ {
+		c := a.sent.at(i)
+		if !c.marked || a.wayFor(c) != w.path {
+			continue
+		}
+		if !w.fits(a.length(c.size)) {
+			return
+		}
+		tsn := a.acked + 1 + uint32(i)
+		a.untime(tsn)
+		if c.timedOut {
+			a.endpoint.Counters.Retransmitted++
+		} else {
+			a.endpoint.Counters.FastRetrans++
+		}
+		c.marked, c.timedOut, c.again, c.misses = false, false, true, 0
+		a.marked--
+		a.launch(c, w.path)
+		w.b = a.put(w.b, c, tsn)
+		a.startT3(w.path, i, now)
+	}
+}
+
+// untime gives up measurements that a retransmission spoils (RFC 9260 section 6.3.1, C5).
+func (a *Association) untime(tsn uint32) {
+	for _, p := range a.paths {
+		if p.timing && !before(p.timedTSN, tsn) {
+			p.timing = false
+		}
+	}
+}
+
+// startT3 starts a path's timer when a chunk goes by it, or starts it anew if that is the first on its way (RFC
+// 9260 section 6.1).
+func (a *Association) startT3(p *Path, place int, now time.Time) {
+	if !p.t3.IsZero() {
+		for i := range place {
+			if c := a.sent.at(i); c.path == p && c.inFlight() {
+				return
+			}
+		}
+	}
+	p.t3 = now.Add(p.rto)
+}

@@ -1,0 +1,222 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package assoc
+
+import (
+	"errors"
+	"time"
+)
+
+// sender is what an association keeps of what it sends.
+type sender struct {
+	firstTSN uint32
+	nextTSN  uint32
+	acked    uint32 // the cumulative TSN that the peer has acknowledged
+	streams  uint16 // that we may use
+
+	outs    []outStream  // as far as used
+	ready   ring[uint16] // streams with messages, in turn
+	cutting *message     // of which some fragments have TSNs
+	sent    ring[sent]   // the chunks behind acked, in the order of their TSNs
+	queued  int          // octets in the send buffer
+	blocked bool         // our user waits for room
+
+	peerWindow int // octets that the peer has room for (RFC 9260 section 6.2.1)
+	outside    int // octets of user data in flight
+	marked     int // chunks that are to be sent again
+
+	windowAt   time.Time // when a closed window is probed
+	windowTime time.Duration
+	ask        bool // the time has come: one chunk may go
+	probing    bool // a chunk was sent into a closed window
+	sackHeard  bool // since that, or since the last timeout
+}
+
+// outStream is a stream to the peer.
+type outStream struct {
+	waiting         ring[*message]
+	next, nextLoose uint32 // numbers of messages, of ordered ones and (in I-DATA) of others
+}
+
+// Message is what a user sends.
+type Message struct {
+	Stream    uint16
+	Protocol  uint32 // which the peer's user gets (RFC 9260 section 3.3.1)
+	Unordered bool
+	Immediate bool // the peer is to acknowledge it at once
+	User      []byte
+}
+
+// message is one that waits, or whose chunks are not all acknowledged.
+type message struct {
+	Message
+	number    uint32
+	cut       int    // octets that have TSNs
+	fragments uint32 // that they are
+	open      int    // of them that are not acknowledged
+}
+
+// Errors of Send.
+var (
+	ErrNotOpen  = errors.New("the association takes no messages: it is not set up yet, or ends")
+	ErrStream   = errors.New("the peer has not as many streams")
+	ErrEmpty    = errors.New("a message has at least one octet")
+	ErrBlocked  = errors.New("the send buffer is full: wait for the event Writable")
+	ErrTooLarge = errors.New("the message is larger than the send buffer")
+)
+
+// setFirst begins with a TSN.
+func (s *sender) setFirst(tsn uint32) { s.firstTSN, s.nextTSN, s.acked = tsn, tsn, tsn-1 }
+
+// Streams is how many the user may send by.
+func (a *Association) Streams() uint16 { return a.streams }
+
+// Send takes a message, and copies it.
+func (a *Association) Send(m Message, now time.Time, out *Output) error {
+	switch {
+	case a.state != established && a.state != cookieEchoed:
+		return ErrNotOpen
+	case m.Stream >= a.streams:
+		return ErrStream
+	case len(m.User) == 0:
+		return ErrEmpty
+	case len(m.User) > a.par.SendBuffer:
+		return ErrTooLarge
+	case a.queued+len(m.User) > a.par.SendBuffer:
+		a.blocked = true
+		return ErrBlocked
+	}
+	for int(m.Stream) >= len(a.outs) {
+		a.outs = append(a.outs, outStream{})
+	}
+	waiting := &a.outs[m.Stream].waiting
+	if waiting.length == 0 {
+		*a.ready.push() = m.Stream
+	}
+	*waiting.push() = a.endpoint.free.take(m)
+	a.queued += len(m.User)
+	a.endpoint.begin()
+	a.transmit(nil, now, out)
+	a.endpoint.settle(a)
+	return nil
+}
+
+// upcoming is the message whose octets are sent next: the rest of the one that is cut into fragments (RFC 9260
+// section 6.9), else that of the stream whose turn it is.
+func (a *Association) upcoming() *message {
+	switch {
+	case a.cutting != nil:
+		return a.cutting
+	case a.ready.length == 0:
+		return nil
+	}
+	return *a.outs[*a.ready.at(0)].waiting.at(0)
+}
+
+// number gives a message that is begun its place in the stream (RFC 9260 section 6.5, RFC 8260 section 2.1).
+func (a *Association) number(m *message) {
+	s := &a.outs[m.Stream]
+	switch {
+	case !m.Unordered:
+		m.number, s.next = s.next, nextMessage(s.next, a.interleaved)
+	case a.interleaved:
+		m.number = s.nextLoose
+		s.nextLoose++
+	}
+}
+
+// cutOff gives the next octets of a message a TSN. With its last ones the message leaves the queue, and the
+// next stream has its turn.
+func (a *Association) cutOff(m *message, octets int) *sent {
+	if m.cut == 0 {
+		a.number(m)
+		a.cutting = m
+	}
+	c := a.sent.push()
+	*c = sent{message: m, offset: m.cut, size: octets, fragment: m.fragments}
+	m.cut += octets
+	m.fragments++
+	m.open++
+	a.nextTSN++
+	a.endpoint.Counters.Sent++
+	if m.cut == len(m.User) {
+		a.leaveQueue()
+	}
+	return c
+}
+
+// leaveQueue takes the message whose turn it was out of its stream, and that to the end of the line.
+func (a *Association) leaveQueue() {
+	stream := *a.ready.at(0)
+	waiting := &a.outs[stream].waiting
+	waiting.drop()
+	a.ready.drop()
+	if waiting.length > 0 {
+		*a.ready.push() = stream
+	}
+	a.cutting = nil
+}
+
+// settleMessage books a chunk of a message that needs no more of us.
+func (a *Association) settleMessage(c *sent, out *Output) {
+	m := c.message
+	m.open--
+	a.queued -= c.size
+	if m.open == 0 && m.cut == len(m.User) {
+		a.endpoint.free.give(m)
+	}
+	if a.blocked && a.queued <= a.par.SendBuffer/2 {
+		a.blocked = false
+		a.event(out, Event{Kind: Writable})
+	}
+}
+
+// failMessages tells the user of each message that was not delivered (RFC 9260 section 11.2.2).
+func (a *Association) failMessages(why Reason, out *Output) {
+	var last *message
+	tell := func(m *message) {
+		if m != last {
+			last = m
+			a.event(out, Event{Kind: SendFailed, Reason: why, Data: Data{m.Stream, m.Unordered, m.Protocol, true, true, m.User}})
+		}
+	}
+	for i := range a.sent.length {
+		if c := a.sent.at(i); !c.acked {
+			tell(c.message)
+		}
+	}
+	for i := range a.outs {
+		for k := range a.outs[i].waiting.length {
+			tell(*a.outs[i].waiting.at(k))
+		}
+	}
+	a.sent, a.ready, a.outs, a.cutting, a.queued, a.marked = ring[sent]{}, ring[uint16]{}, nil, nil, 0, 0
+}
+
+// messages keeps the memory of messages for the next ones.
+type messages struct{ free []*message }
+
+// maxKept is the largest message whose memory is kept.
+const maxKept = 4096
+
+// take makes a message with a copy of its octets.
+func (f *messages) take(m Message) *message {
+	var one *message
+	if last := len(f.free) - 1; last >= 0 {
+		one = f.free[last]
+		f.free = f.free[:last]
+	} else {
+		one = &message{}
+	}
+	octets := append(one.User[:0], m.User...)
+	*one = message{Message: m}
+	one.User = octets
+	return one
+}
+
+// give takes the memory of a message back.
+func (f *messages) give(m *message) {
+	if len(f.free) < maxFree && cap(m.User) <= maxKept {
+		f.free = append(f.free, m)
+	}
+}

@@ -1,0 +1,81 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package assoc
+
+import "github.com/isthmus-net/isthmus/sctp/chunk"
+
+// sent is a chunk of data that has a TSN, and is not yet acknowledged cumulatively.
+type sent struct {
+	message      *message
+	offset, size int    // of its octets in the message
+	fragment     uint32 // its number there
+	path         *Path  // by which it went last
+	misses       uint8  // reports that it is missing
+	acked        bool   // in a gap
+	marked       bool   // to be sent again
+	timedOut     bool   // marked by T3: another path is to be tried (RFC 9260 section 6.4)
+	fast         bool   // was marked by reports once
+	again        bool   // was sent more than once
+	moved        bool   // by more than one path
+	reported     bool   // in the SACK that is handled
+}
+
+// inFlight reports whether the chunk may still arrive.
+func (c *sent) inFlight() bool { return !c.acked && !c.marked }
+
+// length is what the chunk takes of a packet, and of a congestion window (RFC 9260 section 7.2).
+func (a *Association) length(octets int) int {
+	if a.interleaved {
+		return (chunk.IDataHeader + octets + 3) &^ 3
+	}
+	return (chunk.DataHeader + octets + 3) &^ 3
+}
+
+// fragmentRoom is the largest chunk that fits into a packet of a path: its PMDCS (RFC 9260 section 2.3).
+func (a *Association) fragmentRoom(p *Path) int { return p.room() - chunk.HeaderSize }
+
+// largestFragment is how many octets of a message a chunk may have: such that it fits everywhere (RFC 9260
+// section 7.3, AMDCS).
+func (a *Association) largestFragment() int {
+	least := 1 << 16
+	for _, p := range a.paths {
+		least = min(least, a.fragmentRoom(p))
+	}
+	return least - a.length(0)
+}
+
+// put writes a chunk.
+func (a *Association) put(b []byte, c *sent, tsn uint32) []byte {
+	m := c.message
+	d := chunk.Data{
+		TSN: tsn, Stream: m.Stream, Message: m.number, Protocol: m.Protocol, Fragment: c.fragment,
+		Unordered: m.Unordered, First: c.offset == 0, Last: c.offset+c.size == len(m.User),
+		User: m.User[c.offset : c.offset+c.size],
+	}
+	// RFC 9260 section 6.1: at the end of all there is nothing that a late SACK could be bundled with.
+	d.Immediate = d.Last && (m.Immediate || a.state == shutdownPending)
+	return d.Append(b, a.interleaved)
+}
+
+// launch books a chunk as on its way by a path.
+func (a *Association) launch(c *sent, p *Path) {
+	c.moved = c.moved || c.path != nil && c.path != p
+	c.path = p
+	p.flight += a.length(c.size)
+	a.outside += c.size
+	a.peerWindow = max(0, a.peerWindow-c.size)
+}
+
+// land books a chunk as no longer on its way: it is acknowledged, or taken for lost.
+func (a *Association) land(c *sent) {
+	c.path.flight -= a.length(c.size)
+	a.outside -= c.size
+}
+
+// mark has a chunk sent again.
+func (a *Association) mark(c *sent, timedOut bool) {
+	a.land(c)
+	a.peerWindow += c.size // RFC 9260 section 6.2.1, C
+	c.marked, c.timedOut = true, timedOut
+	a.marked++
+}

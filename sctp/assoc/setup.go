@@ -1,0 +1,151 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package assoc
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/isthmus-net/isthmus/sctp/chunk"
+)
+
+// maxPreserve is by how much a peer may have the life of its cookie prolonged, and by how much we ask for more
+// than the cookie was late (RFC 9260 section 5.2.6).
+const maxPreserve = time.Second
+
+// handshake is what the end that asks keeps until the association is set up.
+type handshake struct {
+	setup    time.Time // T1-init or T1-cookie
+	tries    int
+	target   *Path  // of the INIT or the COOKIE ECHO
+	echo     []byte // the peer's cookie
+	preserve time.Duration
+	stale    bool // a cookie was, once
+	began    time.Time
+}
+
+// startSetup sends an INIT (RFC 9260 section 5.1, A).
+func (a *Association) startSetup(now time.Time, out *Output) {
+	a.state, a.target, a.tries, a.echo = cookieWait, a.primary, 0, nil
+	a.sendInit(now, out)
+}
+
+// sendInit sends the INIT by the path that is its turn.
+func (a *Association) sendInit(now time.Time, out *Output) {
+	e, p := a.endpoint, a.target
+	init := chunk.Init{
+		Tag: a.tag, Window: uint32(a.par.ReceiveBuffer), Out: a.par.StreamsOut, In: a.par.StreamsIn, TSN: a.firstTSN,
+		Options: e.options(p.Local, p.Remote),
+	}
+	init.Preserve = a.preserve
+	a.began = now
+	a.sendTagged(p, 0, init.Append(nil, chunk.TypeInit), out)
+	a.setup = now.Add(p.rto)
+}
+
+// sendEcho sends the cookie back, (RFC 9260 section 5.1, C).
+func (a *Association) sendEcho(now time.Time, out *Output) {
+	a.began = now
+	control := a.endpoint.control // what the INIT ACK has made us say
+	a.sendAlone(a.target, append(chunk.Append(nil, chunk.TypeCookieEcho, 0, a.echo), control...), out)
+	a.endpoint.control = control[:0]
+	a.setup = now.Add(a.target.rto)
+}
+
+// setupExpired sends once more, by the next path (RFC 9260 sections 5.1 and 5.1.4).
+func (a *Association) setupExpired(now time.Time, out *Output) {
+	a.tries++
+	a.target.backOff()
+	if a.tries > a.par.MaxInitRetrans {
+		a.fail(ReasonNoAnswer, 0, out)
+		return
+	}
+	at := slices.Index(a.paths, a.target)
+	for i := range a.paths {
+		if p := a.paths[(at+1+i)%len(a.paths)]; p.confirmed {
+			a.target = p
+			break
+		}
+	}
+	if a.state == cookieWait {
+		a.sendInit(now, out)
+		return
+	}
+	a.sendEcho(now, out)
+}
+
+// handleInitAck takes the peer's cookie (RFC 9260 section 5.1, C). One that nobody waits for is dropped
+// (section 5.2.3).
+func (a *Association) handleInitAck(c chunk.Chunk, in *arrival, out *Output) {
+	if a.state != cookieWait || len(in.chunks) > (len(c.Whole)+3)&^3 {
+		a.endpoint.Counters.Unexpected++
+		return
+	}
+	init, err := chunk.ParseInit(c.Body)
+	if init.Tag == 0 { // section 3.3.3
+		a.endpoint.Counters.BadInit++
+		return
+	}
+	cause, value := invalid(&init)
+	switch {
+	case err != nil:
+		cause = chunk.CauseProtocolViolation
+	case cause == 0 && init.Cookie == nil:
+		cause, value = chunk.CauseMissingParameter, binary.BigEndian.AppendUint16([]byte{0, 0, 0, 1}, uint16(chunk.ParamCookie))
+	}
+	if cause != 0 {
+		a.endpoint.refuse(in, init.Tag, cause, value, out)
+		a.fail(ReasonViolation, cause, out)
+		return
+	}
+	a.meet(&init, a.par.StreamsOut)
+	a.learn(in, &init)
+	if a.tries == 0 {
+		a.target.measure(in.now.Sub(a.began))
+	}
+	a.state, a.tries, a.echo = cookieEchoed, 0, slices.Clone(init.Cookie)
+	if len(init.Unknown) > 0 { // section 3.2.1
+		a.endpoint.control = chunk.AppendError(a.endpoint.control, chunk.TypeError, 0,
+			chunk.Cause{Code: chunk.CauseUnrecognizedParameters, Value: slices.Concat(init.Unknown...)})
+	}
+	a.sendEcho(in.now, out)
+}
+
+// learn makes the paths to the addresses that the peer has, in place of those that our user supposed (RFC 9260
+// section 5.1.2). What the user has named, and where the answer came from, is the peer's for certain (section
+// 5.4).
+func (a *Association) learn(in *arrival, init *chunk.Init) {
+	e, listed := a.endpoint, append(slices.Clone(init.Addresses[:min(len(init.Addresses), maxAddresses)]), in.Remote)
+	a.paths = slices.DeleteFunc(a.paths, func(p *Path) bool {
+		gone := !slices.ContainsFunc(listed, func(l netip.Addr) bool { return l == p.Remote.WithZone("") || l == p.Remote })
+		if gone {
+			e.forget(a, p.Remote)
+		}
+		return gone
+	})
+	p := a.addPath(in.Pair, in.Port, true)
+	for _, address := range listed {
+		a.addPaths(address, in.Port, address == in.Remote)
+	}
+	if !slices.Contains(a.paths, a.primary) {
+		a.primary = p
+	}
+	if !slices.Contains(a.paths, a.target) {
+		a.target = p
+	}
+	e.enter(a)
+}
+
+// handleStale asks for a cookie that lives longer, once (RFC 9260 section 5.2.6).
+func (a *Association) handleStale(cause chunk.Cause, now time.Time, out *Output) {
+	if a.stale || len(cause.Value) < 4 {
+		a.fail(ReasonStale, chunk.CauseStaleCookie, out)
+		return
+	}
+	a.stale = true
+	late := time.Duration(binary.BigEndian.Uint32(cause.Value)) * time.Microsecond
+	a.preserve = min(late+a.target.srtt, maxPreserve)
+	a.startSetup(now, out)
+}

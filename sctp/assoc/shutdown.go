@@ -1,0 +1,109 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package assoc
+
+import (
+	"time"
+
+	"github.com/isthmus-net/isthmus/sctp/chunk"
+)
+
+// ending is what the end of an association keeps (RFC 9260 section 9.2).
+type ending struct {
+	shutdownAt time.Time // T2-shutdown
+	guardAt    time.Time // T5-shutdown-guard
+}
+
+// Shutdown ends the association when all that was sent is acknowledged. Nothing more is taken to be sent.
+func (a *Association) Shutdown(now time.Time, out *Output) {
+	a.endpoint.begin()
+	switch a.state {
+	case cookieWait, cookieEchoed: // nothing to wait for
+		a.abort(a.destination(), ReasonAborting, chunk.Cause{Code: chunk.CauseUserAbort}, out)
+	case established:
+		a.state = shutdownPending
+		a.guardAt = now.Add(5 * a.par.RTOMax)
+		a.shutdownIfDone(now, out)
+		a.transmit(nil, now, out)
+	}
+	a.endpoint.settle(a)
+}
+
+// shutdownIfDone goes on with the end once nothing is outstanding.
+func (a *Association) shutdownIfDone(now time.Time, out *Output) {
+	if a.sent.length > 0 || a.upcoming() != nil {
+		return
+	}
+	switch a.state {
+	case shutdownPending:
+		a.state = shutdownSent
+		a.sendShutdown(now)
+	case shutdownReceived:
+		a.state = shutdownAckSent
+		a.sendShutdown(now)
+	}
+}
+
+// sendShutdown sends the SHUTDOWN or SHUTDOWN ACK of the state, and starts T2.
+func (a *Association) sendShutdown(now time.Time) {
+	e := a.endpoint
+	if a.state == shutdownSent {
+		e.control = chunk.AppendShutdown(e.control, a.got.cumulative)
+	} else {
+		e.control = chunk.Append(e.control, chunk.TypeShutdownAck, 0, nil)
+	}
+	a.shutdownAt = now.Add(a.destination().rto)
+}
+
+// shutdownExpired sends it again, by another path if there is one.
+func (a *Association) shutdownExpired(now time.Time, out *Output) {
+	p := a.destination()
+	a.strike(p, true, now, out)
+	if a.state == closed {
+		return
+	}
+	a.current = a.alternate(p)
+	a.sendShutdown(now)
+}
+
+// handleShutdown takes a SHUTDOWN, which acknowledges as a SACK does.
+func (a *Association) handleShutdown(p *Path, c chunk.Chunk, now time.Time, out *Output) {
+	tsn, err := chunk.ParseShutdown(c.Body)
+	if err != nil {
+		a.endpoint.Counters.BadChunk++
+		return
+	}
+	switch a.state {
+	case established, shutdownPending:
+		a.state = shutdownReceived
+		if a.guardAt.IsZero() {
+			a.guardAt = now.Add(5 * a.par.RTOMax)
+		}
+		a.event(out, Event{Kind: PeerShutdown})
+	case shutdownSent, shutdownAckSent: // both at once; or our answer was lost
+		a.state = shutdownAckSent
+		a.sendShutdown(now)
+		return
+	case shutdownReceived:
+	default:
+		a.endpoint.Counters.Unexpected++
+		return
+	}
+	a.handleCumulative(p, tsn, now, out)
+}
+
+// handleShutdownAck ends our side, and tells the peer to.
+func (a *Association) handleShutdownAck(p *Path, out *Output) {
+	if a.state != shutdownSent && a.state != shutdownAckSent {
+		a.endpoint.Counters.Unexpected++
+		return
+	}
+	a.sendAlone(p, chunk.Append(nil, chunk.TypeShutdownComplete, 0, nil), out)
+	a.end(out)
+}
+
+// end is the end of an association as it should be.
+func (a *Association) end(out *Output) {
+	a.state = closed
+	a.event(out, Event{Kind: Closed})
+}
