@@ -43,6 +43,8 @@ type Association struct {
 	errors       int   // in a row (RFC 9260 section 8.1)
 
 	handshake
+	features
+	changes changes
 	sender
 	receiver
 	ending
@@ -66,7 +68,7 @@ func (a *Association) reset(tag uint32) {
 // adopt takes what a cookie says.
 func (a *Association) adopt(c *cookie) {
 	a.setFirst(c.tsn)
-	a.meet(&c.init, c.out)
+	a.meet(&c.init, c.out, c.random)
 	if from := a.addPath(Pair{c.local, c.from}, c.udp, true); a.primary == nil {
 		a.primary = from
 	}
@@ -77,16 +79,21 @@ func (a *Association) adopt(c *cookie) {
 }
 
 // meet takes what the peer's INIT or INIT ACK says of it, when we have asked for so many streams (RFC 9260
-// section 5.1.1).
-func (a *Association) meet(i *chunk.Init, out uint16) {
+// section 5.1.1) and have sent a random number.
+func (a *Association) meet(i *chunk.Init, out uint16, random []byte) {
 	a.peerTag, a.peerWindow = i.Tag, int(i.Window)
+	a.agree(&i.Options, random)
+	a.changes.begin(a.firstTSN, i.TSN)
 	a.streams = min(out, i.In)
 	a.expect(i.TSN, min(i.Out, a.par.StreamsIn))
 }
 
 // takes reports whether a packet with the right tag is the peer's. While an INIT waits for its answer the
-// peer's addresses are not known yet (RFC 9260 section 5.1.2).
-func (a *Association) takes(in *arrival) bool { return a.state == cookieWait || a.pathOf(in) != nil }
+// peer's addresses are not known yet (RFC 9260 section 5.1.2), and an ASCONF may come from a new one (RFC 5061
+// section 5.2).
+func (a *Association) takes(in *arrival) bool {
+	return a.state == cookieWait || a.pathOf(in) != nil || a.addresses && movesAddress(in.chunks)
+}
 
 // event tells what has happened.
 func (a *Association) event(out *Output, e Event) {
@@ -143,6 +150,8 @@ func (a *Association) next() (at time.Time) {
 	at = earliest(at, a.shutdownAt)
 	at = earliest(at, a.guardAt)
 	at = earliest(at, a.windowAt)
+	at = earliest(at, a.forwardAt)
+	at = earliest(at, a.changes.at)
 	for _, p := range a.paths {
 		at = earliest(at, p.t3)
 		at = earliest(at, p.heartbeatAt)
@@ -165,6 +174,12 @@ func (a *Association) tick(now time.Time, out *Output) {
 	}
 	if reached(a.sackAt, now) {
 		a.sackNow()
+	}
+	if reached(a.changes.at, now) {
+		a.changeExpired(now, out)
+	}
+	if reached(a.forwardAt, now) {
+		a.forwardExpired(now, out)
 	}
 	for _, p := range a.paths {
 		if reached(p.t3, now) {
@@ -191,16 +206,36 @@ func (a *Association) handle(in *arrival, out *Output) {
 			a.endpoint.Counters.BadChunk++
 			break
 		}
-		if !a.take(p, c, in, out) {
+		if !a.mayCome(c.Type, p) {
+			a.endpoint.Counters.Unauthenticated++
+		} else if c.Type == chunk.TypeAuth {
+			if !a.verify(c, rest) {
+				break
+			}
+		} else if !a.take(p, c, in, out) {
 			break
 		}
-		rest = after
+		if rest = after; p == nil {
+			p = a.pathOf(in) // that an INIT ACK or an ASCONF has made
+		}
 	}
 	if a.state == closed {
 		return
 	}
 	a.acknowledge(p, in.now)
 	a.transmit(p, in.now, out)
+}
+
+// mayCome reports whether a chunk may be handled: what we want authenticated comes behind an AUTH (RFC 4895 section
+// 6.3), and from an address that is not the peer's nothing does but what may make it so (RFC 5061 section 5.2).
+func (a *Association) mayCome(t chunk.Type, p *Path) bool {
+	switch {
+	case t == chunk.TypeASCONF, t == chunk.TypeASCONFAck:
+		return a.arrivals.authentic
+	case p == nil && a.state != cookieWait:
+		return t == chunk.TypeAuth
+	}
+	return true
 }
 
 // take handles one chunk. It returns false if what follows is not to be read.
@@ -214,27 +249,27 @@ func (a *Association) take(p *Path, c chunk.Chunk, in *arrival, out *Output) boo
 		a.handleData(p, c, in, out)
 	case chunk.TypeSACK:
 		a.handleSACK(p, c, in.now, out)
+	case chunk.TypeForwardTSN, chunk.TypeIForwardTSN:
+		return a.handleForwardTSN(p, c, out)
 	case chunk.TypeInitAck:
 		a.handleInitAck(c, in, out)
 	case chunk.TypeCookieAck:
 		if a.state == cookieEchoed {
 			a.establish(in.now, out, Connected)
 		}
-	case chunk.TypeCookieEcho: // the endpoint has read it
+	case chunk.TypeCookieEcho, chunk.TypePad: // the endpoint has read the one; the other is empty
 	case chunk.TypeHeartbeat:
 		a.handleHeartbeat(c)
 	case chunk.TypeHeartbeatAck:
 		a.handleHeartbeatAck(c, in.now, out)
-	case chunk.TypeShutdown:
-		a.handleShutdown(p, c, in.now, out)
-	case chunk.TypeShutdownAck:
-		a.handleShutdownAck(p, out)
-	case chunk.TypeShutdownComplete:
-		if a.state == shutdownAckSent && a.authentic(c, in) {
-			a.end(out)
-		}
+	case chunk.TypeASCONF:
+		a.handleASCONF(c, in, out)
+	case chunk.TypeASCONFAck:
+		a.handleASCONFAck(p, c, in.now, out)
+	case chunk.TypeShutdown, chunk.TypeShutdownAck, chunk.TypeShutdownComplete:
+		a.handleEnd(p, c, in, out)
 	case chunk.TypeAbort:
-		if a.authentic(c, in) {
+		if a.authentic(c, in) && !a.leaving(p) {
 			cause, _, _ := chunk.NextCause(c.Body)
 			a.fail(ReasonAborted, cause.Code, out)
 		}
@@ -278,7 +313,11 @@ func (a *Association) answerError(cause chunk.Cause) {
 // handleError takes an ERROR: what it means for the set-up; of all else there is nothing to be done.
 func (a *Association) handleError(c chunk.Chunk, in *arrival, out *Output) {
 	cause, _, err := chunk.NextCause(c.Body)
-	if err == nil && cause.Code == chunk.CauseStaleCookie && a.state == cookieEchoed {
+	switch {
+	case err != nil:
+	case cause.Code == chunk.CauseStaleCookie && a.state == cookieEchoed:
 		a.handleStale(cause, in.now, out)
+	case cause.Code == chunk.CauseUnrecognizedChunk && len(cause.Value) > 0 && chunk.Type(cause.Value[0]) == chunk.TypeASCONF:
+		a.changes.refused() // RFC 5061 section 5.1, A9
 	}
 }

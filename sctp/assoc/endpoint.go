@@ -3,6 +3,7 @@
 package assoc
 
 import (
+	"encoding/binary"
 	"errors"
 	"net/netip"
 	"slices"
@@ -44,6 +45,7 @@ type Endpoint struct {
 	byPeer  map[netip.AddrPort]*Association
 	timers  timers
 
+	dice    [8]byte
 	control []byte        // chunks that answer the packet that is handled
 	gaps    []chunk.Block // of the SACK that is written
 	free    messages
@@ -75,7 +77,7 @@ func (e *Endpoint) Connect(remote []netip.Addr, port, udp uint16, par Parameters
 		}
 	}
 	a := e.newAssociation(par, port, e.newTag())
-	a.epoch = now
+	a.epoch, a.random = now, e.random(chunk.RandomSize)
 	for _, address := range remote {
 		a.addPaths(address, udp, true)
 	}
@@ -259,13 +261,18 @@ func (e *Endpoint) newTag() uint32 {
 	}
 }
 
+// random is so many octets that nobody can guess.
+func (e *Endpoint) random(n int) []byte {
+	b := make([]byte, n)
+	e.config.Random(b)
+	return b
+}
+
 func (e *Endpoint) random32() uint32 { return uint32(e.random64()) }
 
 func (e *Endpoint) random64() uint64 {
-	var b [8]byte
-	e.config.Random(b[:])
-	return uint64(b[0])<<56 | uint64(b[1])<<48 | uint64(b[2])<<40 | uint64(b[3])<<32 |
-		uint64(b[4])<<24 | uint64(b[5])<<16 | uint64(b[6])<<8 | uint64(b[7])
+	e.config.Random(e.dice[:])
+	return binary.BigEndian.Uint64(e.dice[:])
 }
 
 // unicast reports whether an address is that of one host.

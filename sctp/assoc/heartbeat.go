@@ -45,7 +45,7 @@ func (a *Association) alive() bool {
 
 // heartbeat does what is due of a path's heartbeats.
 func (a *Association) heartbeat(p *Path, now time.Time, out *Output) {
-	if !a.alive() {
+	if !a.alive() || p.use != normal {
 		p.heartbeatAt, p.waitsFor = time.Time{}, time.Time{}
 		return
 	}
@@ -148,6 +148,7 @@ func (a *Association) answered(p *Path, after time.Duration, now time.Time, out 
 			}
 		}
 		a.event(out, Event{Kind: PathConfirmed, Pair: p.Pair})
+		a.fulfil()
 	}
 	a.answer(p, out)
 }

@@ -56,6 +56,8 @@ func invalid(i *chunk.Init) (cause chunk.CauseCode, value []byte) {
 		return chunk.CauseUnresolvableAddress, nil
 	case i.Out == 0, i.In == 0, i.Window < minWindow:
 		return chunk.CauseInvalidParameter, nil
+	case i.Random != nil && len(i.Random) != chunk.RandomSize: // RFC 4895 section 6.1
+		return chunk.CauseProtocolViolation, nil
 	}
 	return 0, nil
 }
@@ -96,8 +98,9 @@ func (e *Endpoint) handleSecondInit(a *Association, in *arrival, init *chunk.Ini
 	c := cookie{tag: a.tag, tsn: a.firstTSN, out: a.par.StreamsOut}
 	switch a.state {
 	case cookieWait:
+		c.random = a.random
 	case cookieEchoed:
-		c.tie = a.tie
+		c.tie, c.random = a.tie, a.random
 	default:
 		c.tag, c.tsn, c.tie = e.newTag(), e.random32(), a.tie
 	}
@@ -120,12 +123,15 @@ func (e *Endpoint) answerInit(in *arrival, init *chunk.Init, c cookie, out *Outp
 	unknown := init.Unknown
 	init.Unknown, init.Addresses = nil, init.Addresses[:min(len(init.Addresses), maxAddresses)]
 	c.made, c.life = in.now.UnixNano(), e.config.Parameters.CookieLife+min(init.Preserve, maxPreserve)
+	if c.random == nil {
+		c.random = e.random(chunk.RandomSize)
+	}
 	c.port, c.udp, c.local, c.from, c.init = in.header.Source, in.Port, in.Local, in.Remote, *init
 	signed := c.append(nil)
 	e.secrets.sign(signed, in.now)
 	ack := chunk.Init{
 		Tag: c.tag, Window: uint32(e.config.Parameters.ReceiveBuffer), Out: c.out, In: e.config.Parameters.StreamsIn, TSN: c.tsn,
-		Options: e.options(in.Local, in.Remote),
+		Options: e.options(in.Local, in.Remote, &e.config.Parameters, c.random),
 	}
 	ack.AddressTypes = nil // of an INIT alone
 	ack.Cookie, ack.Unknown = signed, unknown
@@ -133,8 +139,9 @@ func (e *Endpoint) answerInit(in *arrival, init *chunk.Init, c cookie, out *Outp
 }
 
 // options are the parameters of our INIT and INIT ACK between two addresses.
-func (e *Endpoint) options(local, remote netip.Addr) chunk.Options {
-	o := chunk.Options{AddressTypes: []uint16{chunk.AddressIPv4, chunk.AddressIPv6}}
+func (e *Endpoint) options(local, remote netip.Addr, par *Parameters, random []byte) chunk.Options {
+	o := par.offer(random)
+	o.AddressTypes = []uint16{chunk.AddressIPv4, chunk.AddressIPv6}
 	if e.config.Hidden {
 		return o
 	}

@@ -70,6 +70,11 @@ const (
 	PathInactive                    // a path has missed too many
 	PrimaryChanged                  // new data goes by another path: see Pair
 	Restarted                       // the peer has begun anew: what was under way is lost
+	Truncated                       // of a message no more pieces will come: see Data
+	AddressAdded                    // the peer can be reached at another address: see Pair
+	AddressRemoved                  // or no more
+	ChangeDone                      // the peer has taken a change of our addresses
+	ChangeRefused                   // or has not: see Cause
 	SendFailed                      // a message was not delivered: see Data, Reason
 	PeerShutdown                    // the peer sends nothing more
 	Closed                          // the association has ended as it should
@@ -78,7 +83,7 @@ const (
 
 var eventWords = [...]string{
 	"accepted", "connected", "received", "writable", "path confirmed", "path active", "path failing", "path inactive",
-	"primary changed", "restarted", "send failed", "peer shutdown", "closed", "failed",
+	"primary changed", "restarted", "truncated", "address added", "address removed", "change done", "change refused", "send failed", "peer shutdown", "closed", "failed",
 }
 
 // String returns the kind in words.
@@ -121,12 +126,12 @@ const (
 	ReasonViolation        // the peer has broken the protocol, see the cause
 	ReasonStale            // the peer took too long to set up, twice
 	ReasonRestarted        // the peer has begun anew
-	ReasonEnded            // the association has ended before
+	ReasonExpired          // the message was not delivered in its time
 )
 
 var reasonWords = [...]string{
 	"", "the peer does not answer", "the peer has aborted", "aborted", "the peer has broken the protocol",
-	"the peer's cookie was stale", "the peer has begun anew", "the association has ended",
+	"the peer's cookie was stale", "the peer has begun anew", "the message was not delivered in its time",
 }
 
 // String returns the reason for people.

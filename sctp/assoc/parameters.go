@@ -16,6 +16,11 @@ type Parameters struct {
 	HeartbeatMaxBurst     int           // unconfirmed paths that are probed in one RTO
 	SACKDelay             time.Duration // how long an acknowledgement may wait, at most 500 ms
 
+	// What the peer is offered; it is used if the peer offers it, too.
+	PartialReliability bool // messages may be given up (RFC 3758)
+	Interleaving       bool // fragments of messages of several streams may mix (RFC 8260)
+	AddressChanges     bool // addresses may come and go, authenticated (RFC 5061, RFC 4895)
+
 	StreamsOut, StreamsIn uint16 // wanted; at most as many as the peer takes
 	SendBuffer            int    // octets of messages that wait or are not yet acknowledged
 	ReceiveBuffer         int    // octets that the peer may send before they are read
@@ -41,6 +46,7 @@ func Defaults() Parameters {
 			PathMaxRetrans: 5, HeartbeatInterval: 30 * time.Second,
 		},
 		AssociationMaxRetrans: 10, MaxInitRetrans: 8, CookieLife: time.Minute,
+		PartialReliability: true, AddressChanges: true,
 		MaxBurst: 4, HeartbeatMaxBurst: 1, SACKDelay: 200 * time.Millisecond,
 		StreamsOut: 10, StreamsIn: 2048, SendBuffer: 256 << 10, ReceiveBuffer: 256 << 10,
 	}

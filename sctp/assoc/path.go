@@ -38,7 +38,8 @@ type Path struct {
 	state     PathState
 	confirmed bool // the peer is known to be at the address (RFC 9260 section 5.4)
 	heard     bool // something has come by this pair
-	errors    int  // in a row
+	use       pathUse
+	errors    int // in a row
 
 	roundTrip
 	congestion
@@ -51,6 +52,15 @@ type Path struct {
 
 	ack acked // of the SACK that is handled
 }
+
+// pathUse says whether our address of a path is one that the peer has (RFC 5061 section 5.3).
+type pathUse uint8
+
+const (
+	normal   pathUse = iota
+	adding           // not yet: an ASCONF alone may come from there
+	deleting         // soon no more: nothing is sent from there
+)
 
 // Least and first sizes of packets.
 const (
@@ -124,7 +134,7 @@ func (a *Association) pathOf(in *arrival) *Path {
 }
 
 // usable is a path that data may be sent by.
-func (p *Path) usable() bool { return p.confirmed && p.state == Active }
+func (p *Path) usable() bool { return p.confirmed && p.state == Active && p.use == normal }
 
 // choose decides by which path new data goes (RFC 9260 section 6.4, RFC 7829 section 3.2): the primary one, or
 // if that has failed the best of the others.
@@ -153,7 +163,7 @@ func (a *Association) choose(out *Output) *Path {
 func (a *Association) alternate(to *Path) *Path {
 	best := to
 	for _, p := range a.paths {
-		if p.confirmed && p != to && p.better(best, to) {
+		if p.confirmed && p.use == normal && p != to && (best.use != normal || p.better(best, to)) {
 			best = p
 		}
 	}

@@ -11,14 +11,13 @@ import (
 
 // receiver is what an association keeps of what the peer sends.
 type receiver struct {
-	got         tsns
-	in          []inStream // as far as used
-	inLimit     uint16     // streams that the peer may use
-	interleaved bool       // messages come as I-DATA (RFC 8260)
-	held        int        // octets that wait for others
-	weight      int        // what those cost us
-	unread      int        // octets that our user has not read yet
-	told        int        // window that the last SACK told
+	got     tsns
+	in      []inStream // as far as used
+	inLimit uint16     // streams that the peer may use
+	held    int        // octets that wait for others
+	weight  int        // what those cost us
+	unread  int        // octets that our user has not read yet
+	told    int        // window that the last SACK told
 
 	arrivals arrivals
 	acks
@@ -27,6 +26,7 @@ type receiver struct {
 // arrivals is what a packet has brought.
 type arrivals struct {
 	data, fresh, duplicate, urgent bool
+	authentic                      bool // an AUTH stood before
 }
 
 func (a *arrivals) begin() { *a = arrivals{} }

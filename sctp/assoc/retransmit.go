@@ -29,6 +29,7 @@ func (a *Association) timeout(p *Path, now time.Time, out *Output) {
 	if p.state == Failing && p.waitsFor.IsZero() && p.Parameters.HeartbeatInterval >= 0 {
 		p.heartbeatAt = now // RFC 7829 section 3.2, 6
 	}
+	a.abandon(now, out)
 	a.sendAgain(nil, now, out)
 }
 
@@ -70,7 +71,7 @@ func (a *Association) repeat(w *composer, from int, now time.Time) {
 		if !c.marked || a.wayFor(c) != w.path {
 			continue
 		}
-		if !w.fits(a.length(c.size)) {
+		if !w.fits(a.dataType(), a.length(c.size)) {
 			return
 		}
 		tsn := a.acked + 1 + uint32(i)
@@ -80,10 +81,10 @@ func (a *Association) repeat(w *composer, from int, now time.Time) {
 		} else {
 			a.endpoint.Counters.FastRetrans++
 		}
-		c.marked, c.timedOut, c.again, c.misses = false, false, true, 0
+		c.marked, c.timedOut, c.misses = false, false, 0
 		a.marked--
 		a.launch(c, w.path)
-		w.b = a.put(w.b, c, tsn)
+		w.put(c, tsn)
 		a.startT3(w.path, i, now)
 	}
 }

@@ -61,8 +61,12 @@ func (a *Association) takeSACK(from *Path, s *chunk.SACK, now time.Time, out *Ou
 	for _, p := range a.paths {
 		a.adjust(p, s.TSN, now)
 	}
-	if lost := a.countMisses(highest, newest, any, advanced, now); lost != nil {
+	lost := a.countMisses(highest, newest, any, advanced, now)
+	if a.abandon(now, out); lost != nil {
 		a.sendAgain(lost, now, out)
+	}
+	if !a.forwardAt.IsZero() && (a.sent.length == 0 || !a.sent.at(0).abandoned) {
+		a.forwardAt = time.Time{}
 	}
 	if a.peerWindow = max(0, int(s.Window)-a.outside); a.peerWindow > 0 {
 		a.windowAt, a.windowTime = time.Time{}, 0
@@ -159,6 +163,8 @@ func (a *Association) countMisses(highest int, newest uint32, any, advanced bool
 		switch reported := c.reported; {
 		case reported:
 			c.reported = false
+			continue
+		case c.abandoned:
 			continue
 		case c.acked: // the peer has dropped it (section 6.2.1, D iii)
 			c.acked = false

@@ -27,9 +27,10 @@ type sender struct {
 
 	windowAt   time.Time // when a closed window is probed
 	windowTime time.Duration
-	ask        bool // the time has come: one chunk may go
-	probing    bool // a chunk was sent into a closed window
-	sackHeard  bool // since that, or since the last timeout
+	ask        bool      // the time has come: one chunk may go
+	forwardAt  time.Time // when the peer is told again what was given up
+	probing    bool      // a chunk was sent into a closed window
+	sackHeard  bool      // since that, or since the last timeout
 }
 
 // outStream is a stream to the peer.
@@ -44,7 +45,11 @@ type Message struct {
 	Protocol  uint32 // which the peer's user gets (RFC 9260 section 3.3.1)
 	Unordered bool
 	Immediate bool // the peer is to acknowledge it at once
-	User      []byte
+	// Lifetime is after when it is given up, if the peer can be told to (RFC 3758), else if it is not yet begun;
+	// 0 is never. Tries is how often its chunks may be sent; 0 is without end.
+	Lifetime time.Duration
+	Tries    int
+	User     []byte
 }
 
 // message is one that waits, or whose chunks are not all acknowledged.
@@ -54,6 +59,7 @@ type message struct {
 	cut       int    // octets that have TSNs
 	fragments uint32 // that they are
 	open      int    // of them that are not acknowledged
+	deadline  time.Time
 }
 
 // Errors of Send.
@@ -93,7 +99,11 @@ func (a *Association) Send(m Message, now time.Time, out *Output) error {
 	if waiting.length == 0 {
 		*a.ready.push() = m.Stream
 	}
-	*waiting.push() = a.endpoint.free.take(m)
+	one := a.endpoint.free.take(m)
+	if m.Lifetime > 0 {
+		one.deadline = now.Add(m.Lifetime)
+	}
+	*waiting.push() = one
 	a.queued += len(m.User)
 	a.endpoint.begin()
 	a.transmit(nil, now, out)
@@ -125,12 +135,11 @@ func (a *Association) number(m *message) {
 	}
 }
 
-// cutOff gives the next octets of a message a TSN. With its last ones the message leaves the queue, and the
-// next stream has its turn.
+// cutOff gives the next octets of a message a TSN. With its last ones the message leaves the queue, and the next
+// stream has its turn; with each if messages may be interleaved (RFC 8260 section 2.2.1).
 func (a *Association) cutOff(m *message, octets int) *sent {
 	if m.cut == 0 {
 		a.number(m)
-		a.cutting = m
 	}
 	c := a.sent.push()
 	*c = sent{message: m, offset: m.cut, size: octets, fragment: m.fragments}
@@ -139,22 +148,42 @@ func (a *Association) cutOff(m *message, octets int) *sent {
 	m.open++
 	a.nextTSN++
 	a.endpoint.Counters.Sent++
-	if m.cut == len(m.User) {
+	switch {
+	case m.cut == len(m.User):
 		a.leaveQueue()
+	case a.interleaved:
+		a.nextStream()
+	default:
+		a.cutting = m
 	}
 	return c
 }
 
-// leaveQueue takes the message whose turn it was out of its stream, and that to the end of the line.
+// leaveQueue takes the message whose turn it was out of its stream, and sends that to the end of the line.
 func (a *Association) leaveQueue() {
+	a.outs[*a.ready.at(0)].waiting.drop()
+	a.cutting = nil
+	a.nextStream()
+}
+
+// nextStream sends the stream whose turn it was to the end of the line, if it has more messages.
+func (a *Association) nextStream() {
 	stream := *a.ready.at(0)
-	waiting := &a.outs[stream].waiting
-	waiting.drop()
 	a.ready.drop()
-	if waiting.length > 0 {
+	if a.outs[stream].waiting.length > 0 {
 		*a.ready.push() = stream
 	}
-	a.cutting = nil
+}
+
+// leaveStream takes a message that is begun out of its stream, wherever that stands in line.
+func (a *Association) leaveStream(m *message) {
+	for range a.ready.length {
+		if *a.ready.at(0) == m.Stream {
+			a.leaveQueue()
+		} else {
+			a.nextStream()
+		}
+	}
 }
 
 // settleMessage books a chunk of a message that needs no more of us.

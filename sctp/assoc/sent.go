@@ -10,12 +10,13 @@ type sent struct {
 	offset, size int    // of its octets in the message
 	fragment     uint32 // its number there
 	path         *Path  // by which it went last
+	tries        uint8  // how often it was sent
 	misses       uint8  // reports that it is missing
 	acked        bool   // in a gap
 	marked       bool   // to be sent again
 	timedOut     bool   // marked by T3: another path is to be tried (RFC 9260 section 6.4)
 	fast         bool   // was marked by reports once
-	again        bool   // was sent more than once
+	abandoned    bool   // given up, which makes it acknowledged (RFC 3758)
 	moved        bool   // by more than one path
 	reported     bool   // in the SACK that is handled
 }
@@ -32,7 +33,13 @@ func (a *Association) length(octets int) int {
 }
 
 // fragmentRoom is the largest chunk that fits into a packet of a path: its PMDCS (RFC 9260 section 2.3).
-func (a *Association) fragmentRoom(p *Path) int { return p.room() - chunk.HeaderSize }
+func (a *Association) fragmentRoom(p *Path) int {
+	room := p.room() - chunk.HeaderSize
+	if a.protects(a.dataType()) {
+		room -= a.authSize()
+	}
+	return room
+}
 
 // largestFragment is how many octets of a message a chunk may have: such that it fits everywhere (RFC 9260
 // section 7.3, AMDCS).
@@ -44,9 +51,17 @@ func (a *Association) largestFragment() int {
 	return least - a.length(0)
 }
 
-// put writes a chunk.
-func (a *Association) put(b []byte, c *sent, tsn uint32) []byte {
-	m := c.message
+// dataType is what messages travel in.
+func (a *Association) dataType() chunk.Type {
+	if a.interleaved {
+		return chunk.TypeIData
+	}
+	return chunk.TypeData
+}
+
+// put writes a chunk of data.
+func (w *composer) put(c *sent, tsn uint32) {
+	a, m := w.a, c.message
 	d := chunk.Data{
 		TSN: tsn, Stream: m.Stream, Message: m.number, Protocol: m.Protocol, Fragment: c.fragment,
 		Unordered: m.Unordered, First: c.offset == 0, Last: c.offset+c.size == len(m.User),
@@ -54,13 +69,15 @@ func (a *Association) put(b []byte, c *sent, tsn uint32) []byte {
 	}
 	// RFC 9260 section 6.1: at the end of all there is nothing that a late SACK could be bundled with.
 	d.Immediate = d.Last && (m.Immediate || a.state == shutdownPending)
-	return d.Append(b, a.interleaved)
+	w.protect(a.dataType())
+	w.b = d.Append(w.b, a.interleaved)
 }
 
 // launch books a chunk as on its way by a path.
 func (a *Association) launch(c *sent, p *Path) {
 	c.moved = c.moved || c.path != nil && c.path != p
 	c.path = p
+	c.tries += min(1, 255-c.tries)
 	p.flight += a.length(c.size)
 	a.outside += c.size
 	a.peerWindow = max(0, a.peerWindow-c.size)

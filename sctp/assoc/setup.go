@@ -22,13 +22,14 @@ type handshake struct {
 	target   *Path  // of the INIT or the COOKIE ECHO
 	echo     []byte // the peer's cookie
 	preserve time.Duration
-	stale    bool // a cookie was, once
+	stale    bool   // a cookie was, once
+	random   []byte // of our INIT, for keys (RFC 4895 section 6.1)
 	began    time.Time
 }
 
 // startSetup sends an INIT (RFC 9260 section 5.1, A).
 func (a *Association) startSetup(now time.Time, out *Output) {
-	a.state, a.target, a.tries, a.echo = cookieWait, a.primary, 0, nil
+	a.state, a.target, a.tries, a.echo, a.peerTag = cookieWait, a.primary, 0, nil, 0
 	a.sendInit(now, out)
 }
 
@@ -37,11 +38,11 @@ func (a *Association) sendInit(now time.Time, out *Output) {
 	e, p := a.endpoint, a.target
 	init := chunk.Init{
 		Tag: a.tag, Window: uint32(a.par.ReceiveBuffer), Out: a.par.StreamsOut, In: a.par.StreamsIn, TSN: a.firstTSN,
-		Options: e.options(p.Local, p.Remote),
+		Options: e.options(p.Local, p.Remote, &a.par, a.random),
 	}
 	init.Preserve = a.preserve
 	a.began = now
-	a.sendTagged(p, 0, init.Append(nil, chunk.TypeInit), out)
+	a.sendAlone(p, init.Append(nil, chunk.TypeInit), out) // the peer's tag is not known: 0
 	a.setup = now.Add(p.rto)
 }
 
@@ -100,7 +101,7 @@ func (a *Association) handleInitAck(c chunk.Chunk, in *arrival, out *Output) {
 		a.fail(ReasonViolation, cause, out)
 		return
 	}
-	a.meet(&init, a.par.StreamsOut)
+	a.meet(&init, a.par.StreamsOut, a.random)
 	a.learn(in, &init)
 	if a.tries == 0 {
 		a.target.measure(in.now.Sub(a.began))

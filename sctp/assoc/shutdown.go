@@ -66,6 +66,20 @@ func (a *Association) shutdownExpired(now time.Time, out *Output) {
 	a.sendShutdown(now)
 }
 
+// handleEnd takes a chunk of the end.
+func (a *Association) handleEnd(p *Path, c chunk.Chunk, in *arrival, out *Output) {
+	switch {
+	case c.Type == chunk.TypeShutdown:
+		a.handleShutdown(p, c, in.now, out)
+	case c.Type == chunk.TypeShutdownAck:
+		a.handleShutdownAck(p, out)
+	case a.state == shutdownAckSent && a.authentic(c, in):
+		a.end(out)
+	default:
+		a.endpoint.Counters.Unexpected++
+	}
+}
+
 // handleShutdown takes a SHUTDOWN, which acknowledges as a SACK does.
 func (a *Association) handleShutdown(p *Path, c chunk.Chunk, now time.Time, out *Output) {
 	tsn, err := chunk.ParseShutdown(c.Body)

@@ -10,22 +10,49 @@ import (
 
 // composer makes a packet.
 type composer struct {
-	a    *Association
-	path *Path
-	out  *Output
-	b    []byte
-	room int // octets that the packet may have
+	a      *Association
+	path   *Path
+	out    *Output
+	b      []byte
+	room   int // octets that the packet may have
+	authAt int // where an AUTH is; 0 if there is none
 }
 
 // compose begins a packet.
 func (a *Association) compose(p *Path, out *Output) composer {
 	room := p.room()
 	h := chunk.Header{Source: a.endpoint.config.Port, Destination: a.peerPort, Tag: a.peerTag}
-	return composer{a, p, out, chunk.Begin(out.alloc(room), h), room}
+	return composer{a: a, path: p, out: out, b: chunk.Begin(out.alloc(room), h), room: room}
 }
 
-// fits reports whether there is room for a chunk of so many octets.
-func (w *composer) fits(octets int) bool { return len(w.b)+octets <= w.room }
+// fits reports whether there is room for a chunk of a type and of so many octets.
+func (w *composer) fits(t chunk.Type, octets int) bool {
+	if w.authAt == 0 && w.a.protects(t) {
+		octets += w.a.authSize()
+	}
+	return len(w.b)+octets <= w.room
+}
+
+// protect puts an AUTH in front of a chunk that the peer wants authenticated (RFC 4895 section 6.2).
+func (w *composer) protect(t chunk.Type) {
+	if w.authAt == 0 && w.a.protects(t) {
+		w.authAt = len(w.b)
+		w.b, _ = chunk.AppendAuth(w.b, 0, w.a.hmac, w.a.authSize()-8)
+	}
+}
+
+// add writes chunks.
+func (w *composer) add(chunks []byte) {
+	for len(chunks) > 0 {
+		c, rest, err := chunk.Next(chunks)
+		if err != nil {
+			return
+		}
+		w.protect(c.Type)
+		w.b = append(w.b, chunks[:len(chunks)-len(rest)]...)
+		chunks = rest
+	}
+}
 
 // empty reports whether no chunk is in the packet.
 func (w *composer) empty() bool { return len(w.b) == chunk.HeaderSize }
@@ -36,6 +63,9 @@ func (w *composer) finish() {
 		w.out.give(w.b, 0)
 		return
 	}
+	if w.authAt > 0 {
+		w.a.sign(w.b[w.authAt:])
+	}
 	chunk.Seal(w.b)
 	w.out.give(w.b, len(w.b))
 	w.out.Packets = append(w.out.Packets, Packet{w.path.Pair, w.path.port, w.b})
@@ -43,15 +73,9 @@ func (w *composer) finish() {
 
 // sendAlone sends chunks in a packet of their own.
 func (a *Association) sendAlone(p *Path, chunks []byte, out *Output) {
-	a.sendTagged(p, a.peerTag, chunks, out)
-}
-
-// sendTagged does so with another tag than the peer's.
-func (a *Association) sendTagged(p *Path, tag uint32, chunks []byte, out *Output) {
-	h := chunk.Header{Source: a.endpoint.config.Port, Destination: a.peerPort, Tag: tag}
-	b := append(chunk.Begin(out.alloc(chunk.HeaderSize+len(chunks)), h), chunks...)
-	chunk.Seal(b)
-	out.Packets = append(out.Packets, Packet{p.Pair, p.port, b})
+	w := a.compose(p, out)
+	w.add(chunks)
+	w.finish()
 }
 
 // transmit sends all that is to be sent now: answers to where the packet that is handled came from, a SACK, and
@@ -66,6 +90,7 @@ func (a *Association) transmit(from *Path, now time.Time, out *Output) {
 	if !a.alive() {
 		return
 	}
+	a.dropExpired(now, out)
 	for a.marked > 0 && a.transmitMarked(now, out) {
 	}
 	for range max(a.par.MaxBurst, 1) {
@@ -84,7 +109,7 @@ func (a *Association) answerNow(from *Path, now time.Time, out *Output) {
 	}
 	if control := a.endpoint.control; len(control) > 0 {
 		w := a.compose(to, out)
-		w.b = append(w.b, control...)
+		w.add(control)
 		a.endpoint.control = control[:0]
 		a.fill(&w, now)
 		w.finish()
@@ -103,8 +128,8 @@ func (a *Association) answerNow(from *Path, now time.Time, out *Output) {
 // fill adds a SACK that is owed to a packet, and data.
 func (a *Association) fill(w *composer, now time.Time) {
 	owed := a.sackDue && (a.sackPath == nil || a.sackPath == w.path)
-	if owed && w.fits(minSACK) {
-		w.b = a.appendSACK(w.b, w.room-len(w.b))
+	if owed {
+		a.addSACK(w)
 	}
 	if a.alive() && a.marked == 0 && w.path == a.current && a.current == a.choose(w.out) && w.path.open() > 0 {
 		a.addNew(w, now)
@@ -117,8 +142,16 @@ const minSACK = 32
 // bundleSACK adds a SACK that would be sent later to a packet with data (RFC 9260 section 6.1), if it goes where
 // the SACK would.
 func (a *Association) bundleSACK(w *composer) {
-	if (a.sackDue || a.unacked > 0) && a.sackPath == w.path && w.fits(minSACK) && a.got.gapless() {
+	if (a.sackDue || a.unacked > 0) && a.sackPath == w.path && a.got.gapless() {
+		a.addSACK(w)
+	}
+}
+
+func (a *Association) addSACK(w *composer) {
+	if w.fits(chunk.TypeSACK, minSACK) {
+		w.protect(chunk.TypeSACK)
 		w.b = a.appendSACK(w.b, w.room-len(w.b))
+		a.lastPath = w.path
 	}
 }
 
@@ -158,14 +191,14 @@ func (a *Association) addNew(w *composer, now time.Time) {
 	largest := a.largestFragment()
 	for m := a.upcoming(); m != nil; m = a.upcoming() {
 		octets := min(len(m.User)-m.cut, largest)
-		if !w.fits(a.length(octets)) || a.sent.length >= maxOutstanding || !a.windowOpen(m) || w.path.open() <= 0 {
+		if !w.fits(a.dataType(), a.length(octets)) || a.sent.length >= maxOutstanding || !a.windowOpen(m) || w.path.open() <= 0 {
 			return
 		}
 		a.probing, a.ask = octets > a.peerWindow, false
 		tsn := a.nextTSN
 		c := a.cutOff(m, octets)
 		a.launch(c, w.path)
-		w.b = a.put(w.b, c, tsn)
+		w.put(c, tsn)
 		if w.path.t3.IsZero() {
 			w.path.t3 = now.Add(w.path.rto)
 		}

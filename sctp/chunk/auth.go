@@ -29,6 +29,26 @@ func ParseAuth(body []byte) (a Auth, err error) {
 	return Auth{binary.BigEndian.Uint16(body), binary.BigEndian.Uint16(body[2:]), body[4:]}, nil
 }
 
+// KeyVector is an end's share of the keys: the parameters that it has sent, one behind the other, without their
+// padding (RFC 4895 section 6.1).
+func (o *Options) KeyVector() (b []byte) {
+	for _, p := range []struct {
+		t     ParameterType
+		sent  bool
+		value []byte
+	}{
+		{ParamRandom, o.Random != nil, o.Random}, {ParamChunks, o.Chunks != nil, typeOctets(o.Chunks)},
+		{ParamHMACs, o.HMACs != nil, octets(o.HMACs)},
+	} {
+		if p.sent {
+			b = binary.BigEndian.AppendUint16(b, uint16(p.t))
+			b = binary.BigEndian.AppendUint16(b, uint16(parameterHeader+len(p.value)))
+			b = append(b, p.value...)
+		}
+	}
+	return b
+}
+
 // AppendAuth writes an AUTH whose code is zeros, over which the code is computed (RFC 4895 section 6.2). code is
 // its place in the buffer.
 func AppendAuth(b []byte, key, hmac uint16, size int) (with, code []byte) {

@@ -28,6 +28,7 @@ const (
 	TypeAuth             Type = 15  // RFC 4895 section 4.1
 	TypeIData            Type = 64  // RFC 8260 section 2.1
 	TypeASCONFAck        Type = 128 // RFC 5061 section 4.1.2
+	TypePad              Type = 132 // RFC 4820 section 3
 	TypeForwardTSN       Type = 192 // RFC 3758 section 3.2
 	TypeASCONF           Type = 193 // RFC 5061 section 4.1.1
 	TypeIForwardTSN      Type = 194 // RFC 8260 section 2.3.1
@@ -38,7 +39,7 @@ var typeNames = map[Type]string{
 	TypeHeartbeatAck: "HEARTBEAT ACK", TypeAbort: "ABORT", TypeShutdown: "SHUTDOWN", TypeShutdownAck: "SHUTDOWN ACK",
 	TypeError: "ERROR", TypeCookieEcho: "COOKIE ECHO", TypeCookieAck: "COOKIE ACK", TypeShutdownComplete: "SHUTDOWN COMPLETE",
 	TypeAuth: "AUTH", TypeIData: "I-DATA", TypeASCONFAck: "ASCONF-ACK", TypeForwardTSN: "FORWARD TSN", TypeASCONF: "ASCONF",
-	TypeIForwardTSN: "I-FORWARD-TSN",
+	TypeIForwardTSN: "I-FORWARD-TSN", TypePad: "PAD",
 }
 
 // String returns the name that the RFCs give the type.

@@ -149,7 +149,8 @@ func numbers(value []byte) (list []uint16, err error) {
 }
 
 // types reads a list of types of chunks.
-func types(value []byte) (list []Type) {
+func types(value []byte) []Type {
+	list := make([]Type, 0, len(value)) // an empty one is there, too
 	for _, one := range value {
 		list = append(list, Type(one))
 	}

@@ -1,0 +1,171 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package assoc
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/isthmus-net/isthmus/sctp/chunk"
+)
+
+// movesAddress reports whether a packet begins with an ASCONF behind its AUTH: it may come from an address that
+// the association does not have yet (RFC 5061 section 5.2).
+func movesAddress(chunks []byte) bool {
+	first, rest, err := chunk.Next(chunks)
+	if err != nil || first.Type != chunk.TypeAuth {
+		return false
+	}
+	second, _, err := chunk.Next(rest)
+	return err == nil && second.Type == chunk.TypeASCONF
+}
+
+// handleASCONF does what the peer asks, once, and answers (RFC 5061 section 5.2, E1 to E7).
+func (a *Association) handleASCONF(c chunk.Chunk, in *arrival, out *Output) {
+	asconf, err := chunk.ParseASCONF(c.Body)
+	ch := &a.changes
+	switch {
+	case !a.addresses || a.state < established || a.state == shutdownAckSent: // section 5.1.1, C4
+		a.endpoint.Counters.Unexpected++
+		return
+	case err != nil:
+		a.endpoint.Counters.BadChunk++
+		return
+	case asconf.Serial == ch.peer && ch.answer != nil: // E2
+	case asconf.Serial != ch.peer+1: // E5
+		a.endpoint.Counters.BadChange++
+		return
+	default:
+		ch.peer++
+		answers := a.grantAll(asconf.Requests, in, out)
+		ack := chunk.ASCONFAck{Serial: asconf.Serial, Answers: answers}
+		ch.answer = ack.Append(nil)
+	}
+	a.endpoint.control = append(a.endpoint.control, ch.answer...)
+}
+
+// grantAll does what is asked, in order. Once an address could not be added, no other is or leaves (RFC 5061
+// section 5.3, F11).
+func (a *Association) grantAll(requests []byte, in *arrival, out *Output) (answers []byte) {
+	short := false
+	for len(requests) > 0 {
+		r, known, whole, rest, err := chunk.NextRequest(requests)
+		requests = rest
+		var cause chunk.Cause
+		switch {
+		case err != nil:
+			return answers
+		case !known:
+			cause = chunk.Cause{Code: chunk.CauseUnrecognizedParameters, Value: whole}
+		case short && r.Type != chunk.ParamSetPrimary:
+			cause.Code = chunk.CauseResourceShortage
+		default:
+			cause.Code = a.grant(r, in, out)
+			short = cause.Code == chunk.CauseResourceShortage
+		}
+		if cause.Code != granted && len(answers) < maxErrors {
+			answers = chunk.AppendAnswer(answers, chunk.Answer{
+				Correlation: r.Correlation, Failed: true, Causes: chunk.AppendCause(nil, cause.Code, cause.Value),
+			})
+		}
+	}
+	return answers
+}
+
+// grant does one thing that the peer asks.
+func (a *Association) grant(r chunk.Request, in *arrival, out *Output) chunk.CauseCode {
+	wild := r.Address.IsUnspecified()
+	if wild {
+		r.Address = in.Remote
+	}
+	switch r.Type {
+	case chunk.ParamAddIP:
+		return a.grantAdd(r.Address, in, out)
+	case chunk.ParamDeleteIP:
+		return a.grantDelete(r.Address, wild, in, out)
+	}
+	at := slices.IndexFunc(a.paths, func(p *Path) bool { return p.Remote == r.Address })
+	if at < 0 { // section 5.4
+		return chunk.CauseUnresolvableAddress
+	}
+	a.changes.wish = r.Address
+	a.fulfil()
+	return granted
+}
+
+// grantAdd makes the paths to a new address of the peer. They are verified before data goes by them (F14).
+func (a *Association) grantAdd(address netip.Addr, in *arrival, out *Output) chunk.CauseCode {
+	owner := a.endpoint.byPeer[netip.AddrPortFrom(address, a.peerPort)]
+	switch {
+	case owner == a:
+		return granted
+	case owner != nil || !unicast(address):
+		return chunk.CauseNoAuthorization
+	}
+	remotes := map[netip.Addr]bool{}
+	for _, p := range a.paths {
+		remotes[p.Remote] = true
+	}
+	if len(remotes) >= maxAddresses {
+		return chunk.CauseResourceShortage
+	}
+	before := len(a.paths)
+	if address == in.Remote {
+		a.addPath(in.Pair, in.Port, false)
+	}
+	a.addPaths(address, in.Port, false)
+	if len(a.paths) == before {
+		return chunk.CauseResourceShortage
+	}
+	for _, p := range a.paths[before:] {
+		p.heartbeatAt = in.now
+	}
+	a.endpoint.enter(a)
+	a.event(out, Event{Kind: AddressAdded, Pair: Pair{in.Local, address}})
+	return granted
+}
+
+// grantDelete forgets an address of the peer, or all but the packet's (F7, F8, F13).
+func (a *Association) grantDelete(address netip.Addr, allOthers bool, in *arrival, out *Output) chunk.CauseCode {
+	goes := func(p *Path) bool { return (p.Remote == address) != allOthers }
+	switch {
+	case !slices.ContainsFunc(a.paths, func(p *Path) bool { return !goes(p) }):
+		return chunk.CauseDeleteLastAddress
+	case !allOthers && address == in.Remote:
+		return chunk.CauseDeleteSource
+	}
+	for _, p := range slices.Clone(a.paths) {
+		if goes(p) {
+			a.removePath(p)
+			a.event(out, Event{Kind: AddressRemoved, Pair: p.Pair})
+		}
+	}
+	return granted
+}
+
+// fulfil makes the address the primary one that the peer has wished for, once it is known to be the peer's (RFC
+// 5061 section 5.4).
+func (a *Association) fulfil() {
+	if !a.changes.wish.IsValid() {
+		return
+	}
+	var best *Path
+	for _, p := range a.paths {
+		if p.Remote == a.changes.wish && p.confirmed && (best == nil || p.heard && !best.heard || p.Local == a.primary.Local && best.Local != a.primary.Local) {
+			best = p
+		}
+	}
+	if best != nil {
+		a.primary, a.changes.wish = best, netip.Addr{}
+	}
+}
+
+// SetPrimary has new data go by a path as long as it works.
+func (a *Association) SetPrimary(pair Pair) bool {
+	p := a.path(pair)
+	if p == nil || !p.confirmed || p.use != normal {
+		return false
+	}
+	a.primary, a.changes.wish = p, netip.Addr{}
+	return true
+}

@@ -1,0 +1,296 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package assoc
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/isthmus-net/isthmus/sctp/chunk"
+)
+
+// ChangeKind says what becomes of one of our addresses.
+type ChangeKind uint8
+
+// Kinds of changes.
+const (
+	AddAddress    ChangeKind = iota // the association has it, too
+	DeleteAddress                   // it has it no more
+	PreferAddress                   // the peer is asked to send there
+)
+
+// Change is one of our addresses that changes (RFC 5061 section 4.2). An unspecified one stands for that which a
+// packet comes from: behind a NAT nobody knows it here (RFC 6951 section 5.7).
+type Change struct {
+	Kind    ChangeKind
+	Address netip.Addr
+}
+
+// changes is what an association keeps of changes, ours and the peer's.
+type changes struct {
+	next    uint32    // serial of our next one
+	waiting []Change  // until the one that is out is answered
+	out     []Change  // that are asked for
+	chunk   []byte    // the ASCONF that does
+	path    *Path     // by which it went last
+	at      time.Time // T4
+	never   bool      // the peer does not do this
+
+	wish   netip.Addr // that the peer wants as primary, and that is not confirmed yet
+	peer   uint32     // serial of the peer's last one
+	answer []byte     // the ASCONF-ACK to that
+}
+
+// Errors of changes.
+var (
+	ErrNoChanges = errors.New("the peer does not take changes of addresses")
+	ErrLast      = errors.New("an association keeps one address at least")
+)
+
+// begin takes the first serials: the first TSNs (RFC 5061 section 5.1, A2).
+func (c *changes) begin(ours, peers uint32) { *c = changes{next: ours, peer: peers - 1} }
+
+// refused gives up all changes: the peer does not know what they are.
+func (c *changes) refused() {
+	c.never, c.at, c.out, c.waiting, c.chunk = true, time.Time{}, nil, nil, nil
+}
+
+// Change tells the peer of changes of our addresses, all at once and in their order.
+func (a *Association) Change(list []Change, now time.Time, out *Output) error {
+	switch {
+	case a.state != established && a.state != shutdownPending && a.state != shutdownReceived:
+		return ErrNotOpen
+	case !a.addresses || a.changes.never:
+		return ErrNoChanges
+	}
+	stays := func(p *Path) bool { return !slices.Contains(list, Change{DeleteAddress, p.Local}) }
+	if !slices.ContainsFunc(a.paths, stays) && !slices.ContainsFunc(list, func(c Change) bool { return c.Kind == AddAddress }) {
+		return ErrLast // RFC 5061 section 5.3, F5
+	}
+	for _, c := range list {
+		a.prepare(c, now)
+	}
+	a.changes.waiting = append(a.changes.waiting, list...)
+	a.endpoint.begin()
+	a.nextChange(now, out)
+	a.transmit(nil, now, out)
+	a.endpoint.settle(a)
+	return nil
+}
+
+// prepare makes the paths of an address that is added, by which only an ASCONF goes until the peer has it, and
+// takes the others out of use (RFC 5061 section 5.3, F1 and F4).
+func (a *Association) prepare(c Change, now time.Time) {
+	switch c.Kind {
+	case AddAddress:
+		for _, p := range slices.Clone(a.paths) {
+			pair := Pair{c.Address, p.Remote}
+			if reach(c.Address, p.Remote) && a.path(pair) == nil {
+				if made := a.addPath(pair, p.port, p.confirmed); made != nil {
+					made.use = adding
+				}
+			}
+		}
+	case DeleteAddress:
+		for _, p := range a.paths {
+			if p.Local == c.Address {
+				p.use = deleting
+				a.withdraw(p)
+			}
+		}
+	}
+}
+
+// withdraw takes all data off a path, and makes another the primary one.
+func (a *Association) withdraw(p *Path) {
+	for i := range a.sent.length {
+		if c := a.sent.at(i); c.path == p && c.inFlight() {
+			a.mark(c, true)
+		}
+	}
+	p.t3, p.heartbeatAt, p.waitsFor = time.Time{}, time.Time{}, time.Time{}
+	if a.primary == p {
+		a.primary = a.alternate(p)
+	}
+	if a.current == p {
+		a.current = a.primary
+	}
+}
+
+// nextChange sends the next ASCONF if none is out (RFC 5061 section 5.1, A1 to A4).
+func (a *Association) nextChange(now time.Time, out *Output) {
+	c := &a.changes
+	if c.chunk != nil || len(c.waiting) == 0 {
+		return
+	}
+	c.out, c.waiting = c.waiting, nil
+	var requests []byte
+	for i, one := range c.out {
+		t := [...]chunk.ParameterType{chunk.ParamAddIP, chunk.ParamDeleteIP, chunk.ParamSetPrimary}[one.Kind]
+		requests = chunk.AppendRequest(requests, chunk.Request{Type: t, Correlation: uint32(i), Address: one.Address.WithZone("")})
+	}
+	asconf := chunk.ASCONF{Serial: c.next, Address: a.known(), Requests: requests}
+	c.chunk = asconf.Append(nil)
+	c.next++
+	c.path = a.destination()
+	if !c.path.usable() {
+		c.path = a.changePath(nil)
+	}
+	a.sendChange(now, out)
+}
+
+// known is an address of ours that the peer has (RFC 5061 section 5.3.2).
+func (a *Association) known() netip.Addr {
+	if a.endpoint.config.Hidden {
+		if a.paths[0].Local.Is4() {
+			return netip.IPv4Unspecified()
+		}
+		return netip.IPv6Unspecified()
+	}
+	for _, p := range a.paths {
+		if p.use != adding {
+			return p.Local.WithZone("")
+		}
+	}
+	return a.paths[0].Local.WithZone("")
+}
+
+// changePath is a path for an ASCONF in place of one by which it went: the best of those in use, or one of an
+// address that is being added, but none of one that leaves (RFC 5061 section 5.3, F1, F6).
+func (a *Association) changePath(not *Path) *Path {
+	best := not
+	for _, p := range a.paths {
+		if p == not || !p.confirmed || p.use == deleting {
+			continue
+		}
+		if best == nil || best == not || p.state < best.state || p.state == best.state && p.errors < best.errors {
+			best = p
+		}
+	}
+	if best == nil {
+		return a.destination()
+	}
+	return best
+}
+
+// sendChange sends the ASCONF that is out, and starts T4.
+func (a *Association) sendChange(now time.Time, out *Output) {
+	a.sendAlone(a.changes.path, a.changes.chunk, out)
+	a.changes.at = now.Add(a.changes.path.rto)
+}
+
+// changeExpired sends it again, by another path if there is one (RFC 5061 section 5.1, B1 to B5).
+func (a *Association) changeExpired(now time.Time, out *Output) {
+	a.changes.at = time.Time{}
+	if !a.alive() && a.state != shutdownSent || a.changes.chunk == nil {
+		return
+	}
+	if a.strike(a.changes.path, true, now, out); a.state == closed {
+		return
+	}
+	a.changes.path = a.changePath(a.changes.path)
+	a.sendChange(now, out)
+}
+
+// handleASCONFAck takes the peer's answer (RFC 5061 section 5.1, A5 to A8).
+func (a *Association) handleASCONFAck(from *Path, c chunk.Chunk, now time.Time, out *Output) {
+	ack, err := chunk.ParseASCONFAck(c.Body)
+	ch := &a.changes
+	switch {
+	case err != nil:
+		a.endpoint.Counters.BadChunk++
+		return
+	case !before(ack.Serial, ch.next): // F0
+		a.abort(from, ReasonViolation, chunk.Cause{Code: chunk.CauseIllegalASCONFAck}, out)
+		return
+	case ch.chunk == nil || ack.Serial != ch.next-1:
+		a.endpoint.Counters.BadChange++
+		return
+	}
+	done := ch.out
+	ch.chunk, ch.out, ch.at = nil, nil, time.Time{}
+	a.errors = 0
+	a.answer(ch.path, out)
+	for i, cause := range results(ack.Answers, len(done)) {
+		a.conclude(done[i], cause, now, out)
+	}
+	a.nextChange(now, out)
+}
+
+// granted is the result of a change that the peer has taken.
+const granted = chunk.CauseCode(0)
+
+// results is what an answer says of so many requests: none is success, until one has failed (RFC 5061 section 5.1,
+// A7 and A8).
+func results(answers []byte, n int) []chunk.CauseCode {
+	list, said, failed := make([]chunk.CauseCode, n), make([]bool, n), n
+	for len(answers) > 0 {
+		one, known, rest, err := chunk.NextAnswer(answers)
+		if err != nil {
+			break
+		}
+		if i := int(one.Correlation); known && i < n {
+			said[i] = true
+			if one.Failed {
+				cause, _, err := chunk.NextCause(one.Causes)
+				if err != nil || cause.Code == 0 {
+					cause.Code = chunk.CauseProtocolViolation
+				}
+				list[i], failed = cause.Code, min(failed, i)
+			}
+		}
+		answers = rest
+	}
+	for i := failed + 1; i < n; i++ {
+		if !said[i] {
+			list[i] = list[failed]
+		}
+	}
+	return list
+}
+
+// conclude makes a change that the peer has taken our own, or takes it back.
+func (a *Association) conclude(c Change, cause chunk.CauseCode, now time.Time, out *Output) {
+	for _, p := range slices.Clone(a.paths) {
+		switch {
+		case p.Local != c.Address:
+		case c.Kind == AddAddress && p.use == adding && cause == granted:
+			p.use = normal
+			p.heartbeatAt = now // is it one?
+		case c.Kind == AddAddress && p.use == adding, c.Kind == DeleteAddress && p.use == deleting && cause == granted:
+			a.removePath(p)
+		case c.Kind == DeleteAddress && p.use == deleting:
+			p.use = normal
+			p.heartbeatAt = a.heartbeatTime(p, now)
+		}
+	}
+	kind := ChangeDone
+	if cause != granted {
+		kind = ChangeRefused
+	}
+	a.event(out, Event{Kind: kind, Cause: cause, Pair: Pair{Local: c.Address}})
+}
+
+// removePath forgets a path, unless it is the last.
+func (a *Association) removePath(p *Path) {
+	if len(a.paths) == 1 {
+		p.use = normal
+		return
+	}
+	a.withdraw(p)
+	a.paths = slices.DeleteFunc(a.paths, func(one *Path) bool { return one == p })
+	for _, kept := range []**Path{&a.primary, &a.current, &a.changes.path, &a.sackPath, &a.lastPath} {
+		if *kept == p {
+			*kept = a.paths[0]
+		}
+	}
+	if !slices.ContainsFunc(a.paths, func(one *Path) bool { return one.Remote == p.Remote }) {
+		a.endpoint.forget(a, p.Remote)
+	}
+}
+
+// leaving reports whether a packet has come to an address that is being deleted: an ABORT there is not for this
+// association (RFC 5061 section 5.3.1).
+func (a *Association) leaving(p *Path) bool { return p != nil && p.use == deleting }

@@ -1,0 +1,193 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package assoc
+
+import (
+	"slices"
+	"time"
+
+	"github.com/isthmus-net/isthmus/sctp/chunk"
+)
+
+// expired reports whether a chunk is not to be sent again: its message's life is over, or it was sent as often as
+// that may be (RFC 3758 section 4).
+func (c *sent) expired(now time.Time) bool {
+	m := c.message
+	return !m.deadline.IsZero() && !m.deadline.After(now) || m.Tries > 0 && int(c.tries) >= m.Tries
+}
+
+// dropExpired takes messages out of the queues whose time is over before they were begun.
+func (a *Association) dropExpired(now time.Time, out *Output) {
+	for a.cutting == nil {
+		m := a.upcoming()
+		if m == nil || m.cut > 0 || m.deadline.IsZero() || m.deadline.After(now) {
+			return
+		}
+		a.leaveQueue()
+		a.giveUp(m, out)
+		a.queued -= len(m.User)
+	}
+}
+
+// giveUp tells the user of a message that will not arrive.
+func (a *Association) giveUp(m *message, out *Output) {
+	a.endpoint.Counters.Abandoned++
+	a.event(out, Event{Kind: SendFailed, Reason: ReasonExpired, Data: Data{m.Stream, m.Unordered, m.Protocol, true, true, m.User}})
+}
+
+// abandon gives up the messages of marked chunks that have expired, with all of their chunks (RFC 3758 section
+// 3.5, A2 and A3).
+func (a *Association) abandon(now time.Time, out *Output) {
+	if !a.forwards || a.marked == 0 {
+		return
+	}
+	given := false
+	for i := range a.sent.length {
+		if c := a.sent.at(i); c.marked && c.expired(now) {
+			a.abandonMessage(c.message, out)
+			given = true
+		}
+	}
+	if given {
+		a.forward(now, out)
+	}
+}
+
+// abandonMessage treats all chunks of a message as acknowledged; what has no TSN yet never gets one.
+func (a *Association) abandonMessage(m *message, out *Output) {
+	a.giveUp(m, out)
+	for i := range a.sent.length {
+		c := a.sent.at(i)
+		if c.message != m || c.abandoned {
+			continue
+		}
+		switch {
+		case c.marked:
+			c.marked = false
+			a.marked--
+		case !c.acked:
+			a.land(c)
+		}
+		c.acked, c.abandoned = true, true
+	}
+	if m.cut < len(m.User) {
+		a.queued -= len(m.User) - m.cut
+		m.User = m.User[:m.cut]
+		a.leaveStream(m)
+	}
+}
+
+// forward tells the peer not to wait for what was given up at the head of what is outstanding (RFC 3758 section
+// 3.5, C2 to C5).
+func (a *Association) forward(now time.Time, out *Output) {
+	p := a.destination()
+	most := min((p.room()-chunk.HeaderSize-8)/8, a.sent.length)
+	var skips []chunk.Skip
+	n := 0
+	for ; n < a.sent.length && a.sent.at(n).abandoned && len(skips) < most; n++ {
+		m := a.sent.at(n).message
+		if m.Unordered && !a.interleaved {
+			continue
+		}
+		at := slices.IndexFunc(skips, func(s chunk.Skip) bool { return s.Stream == m.Stream && s.Unordered == m.Unordered })
+		if at < 0 {
+			at = len(skips)
+			skips = append(skips, chunk.Skip{Stream: m.Stream, Unordered: m.Unordered})
+		}
+		skips[at].Message = m.number
+	}
+	if a.forwardAt = (time.Time{}); n == 0 {
+		return
+	}
+	a.sendAlone(p, chunk.AppendForwardTSN(nil, a.acked+uint32(n), skips, a.interleaved), out)
+	a.forwardAt = now.Add(p.rto)
+}
+
+// forwardExpired tells it again.
+func (a *Association) forwardExpired(now time.Time, out *Output) {
+	a.forwardAt = time.Time{}
+	if a.sent.length == 0 || !a.sent.at(0).abandoned || !a.alive() {
+		return
+	}
+	if a.strike(a.destination(), true, now, out); a.state != closed {
+		a.forward(now, out)
+	}
+}
+
+// handleForwardTSN waits no longer for what the peer has given up (RFC 3758 section 3.6, RFC 8260 section 2.3.1).
+func (a *Association) handleForwardTSN(p *Path, c chunk.Chunk, out *Output) (goOn bool) {
+	if !a.forwards {
+		return a.handleUnknown(c)
+	}
+	f, err := chunk.ParseForwardTSN(c)
+	switch {
+	case err != nil:
+		a.endpoint.Counters.BadChunk++
+		return true
+	case (c.Type == chunk.TypeIForwardTSN) != a.interleaved: // RFC 8260 section 2.3.1
+		a.abort(p, ReasonViolation, chunk.Cause{Code: chunk.CauseProtocolViolation, Value: []byte("the wrong kind of FORWARD TSN")}, out)
+		return false
+	case a.state < established:
+		a.endpoint.Counters.Unexpected++
+		return true
+	}
+	a.arrivals.data = true
+	if !before(a.got.cumulative, f.TSN) { // out of date
+		a.arrivals.urgent = true
+		return true
+	}
+	a.arrivals.fresh = true
+	a.got.skip(f.TSN)
+	for s := range f.Skips() {
+		if int(s.Stream) < len(a.in) || s.Stream < a.inLimit {
+			a.skip(s, out)
+		}
+	}
+	if !a.interleaved {
+		a.dropLoose(f.TSN)
+	}
+	return true
+}
+
+// skip takes the messages of a stream up to one for done: whole ones are delivered, of others nothing more is.
+func (a *Association) skip(s chunk.Skip, out *Output) {
+	for int(s.Stream) >= len(a.in) {
+		a.in = append(a.in, inStream{})
+	}
+	stream := &a.in[s.Stream]
+	list := &stream.ordered
+	if s.Unordered {
+		list = &stream.loose
+	}
+	for len(*list) > 0 && !messageBefore(s.Message, (*list)[0].message, a.interleaved) {
+		m := (*list)[0]
+		if whole := a.deliverPieces(s.Stream, s.Unordered, m, out); !whole && m.begun {
+			a.event(out, Event{Kind: Truncated, Data: Data{Stream: s.Stream, Unordered: s.Unordered, Protocol: m.protocol}})
+		}
+		a.forget(m)
+		*list = slices.Delete(*list, 0, 1)
+	}
+	if !s.Unordered && !messageBefore(s.Message, stream.next, a.interleaved) {
+		stream.next = nextMessage(s.Message, a.interleaved)
+		a.deliverOrdered(s.Stream, stream, out)
+	}
+}
+
+// dropLoose drops the fragments of unordered DATA up to a TSN: a message that they are part of is not whole, and
+// will not be.
+func (a *Association) dropLoose(tsn uint32) {
+	for i := range a.in {
+		s := &a.in[i]
+		if len(s.loose) == 0 {
+			continue
+		}
+		m := s.loose[0]
+		for len(m.pieces) > 0 && !before(tsn, m.pieces[0].number) {
+			a.drop(m, m.pieces[0])
+			m.pieces = slices.Delete(m.pieces, 0, 1)
+		}
+		if len(m.pieces) == 0 {
+			s.loose = s.loose[:0]
+		}
+	}
+}
