@@ -102,7 +102,7 @@ func TestClocks(t *testing.T) {
 func testClocks(t *testing.T, rto time.Duration, most int, failing bool) {
 	par := Defaults()
 	par.RTOInitial, par.RTOMin, par.RTOMax, par.PathMaxRetrans, par.AssociationMaxRetrans = rto, rto, rto, most, 100
-	par.HeartbeatInterval, par.PotentiallyFailedMaxRetrans = time.Hour, most
+	par.HeartbeatInterval, par.PotentiallyFailedMaxRetrans, par.EarlyProbe = time.Hour, most, false
 	if failing {
 		par.PotentiallyFailedMaxRetrans = 0
 	}
