@@ -32,6 +32,7 @@ type Association struct {
 	state    state
 	due      time.Time // where the endpoint's timers have it
 	place    int
+	touched  bool
 	epoch    time.Time // from which heartbeats count
 
 	tag, peerTag uint32
@@ -61,7 +62,7 @@ func (e *Endpoint) newAssociation(par Parameters, port uint16, tag uint32) *Asso
 // reset forgets all but the user, the peer's port and the parameters.
 func (a *Association) reset(tag uint32) {
 	e := a.endpoint
-	*a = Association{User: a.User, endpoint: e, par: a.par, peerPort: a.peerPort, epoch: a.epoch, due: a.due, place: a.place, tag: tag}
+	*a = Association{User: a.User, endpoint: e, par: a.par, peerPort: a.peerPort, epoch: a.epoch, due: a.due, place: a.place, touched: a.touched, tag: tag}
 	a.tie = [2]uint32{e.random32() | 1, e.random32() | 1}
 	a.setFirst(e.random32())
 }

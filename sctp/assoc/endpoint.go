@@ -89,7 +89,7 @@ func (e *Endpoint) Connect(remote []netip.Addr, port, udp uint16, par Parameters
 	a.primary = a.paths[0]
 	e.enter(a)
 	a.startSetup(now, out)
-	e.timers.set(a)
+	e.timers.touch(a)
 	return a, nil
 }
 
@@ -224,7 +224,7 @@ func (e *Endpoint) settle(a *Association) {
 		e.leave(a)
 		return
 	}
-	e.timers.set(a)
+	e.timers.touch(a)
 }
 
 // enter makes an association known by its tag and its peer's addresses.

@@ -8,7 +8,30 @@ import (
 )
 
 // timers orders associations by what is due first.
-type timers struct{ list deadlines }
+type timers struct {
+	list    deadlines
+	changed []*Association // since the last look at the list: a batch of packets moves a deadline once
+}
+
+// touch notes that the deadline of an association may have changed.
+func (t *timers) touch(a *Association) {
+	if !a.touched {
+		a.touched = true
+		t.changed = append(t.changed, a)
+	}
+}
+
+// update brings the list up to date.
+func (t *timers) update() {
+	for _, a := range t.changed {
+		a.touched = false
+		if a.state != closed {
+			t.set(a)
+		}
+	}
+	clear(t.changed)
+	t.changed = t.changed[:0]
+}
 
 // set books the deadline of an association anew.
 func (t *timers) set(a *Association) {
@@ -36,6 +59,7 @@ func (t *timers) remove(a *Association) {
 
 // due is an association whose deadline has come; nil if there is none.
 func (t *timers) due(now time.Time) *Association {
+	t.update()
 	if len(t.list) == 0 || t.list[0].due.After(now) {
 		return nil
 	}
@@ -44,6 +68,7 @@ func (t *timers) due(now time.Time) *Association {
 
 // next is the first deadline.
 func (t *timers) next() time.Time {
+	t.update()
 	if len(t.list) == 0 {
 		return time.Time{}
 	}
