@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -41,13 +42,41 @@ func TestSearch(t *testing.T) {
 	}
 }
 
+// TestSearchElsewhere looks for the size with IPv4, and in UDP, whose header counts (RFC 8899 section 6.2.2.2).
+func TestSearchElsewhere(t *testing.T) {
+	ipv4 := [2][]netip.Addr{addresses("192.0.2.1", "198.51.100.1"), addresses("192.0.2.2", "198.51.100.2")}
+	for name, c := range map[string]struct {
+		at  [2][]netip.Addr
+		udp uint16
+	}{"IPv4": {ipv4, 0}, "UDP": {dual(), 9899}, "UDP in IPv4": {ipv4, 9899}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, c.at, Defaults())
+			w.udp = c.udp
+			w.mtu = func(Pair) int { return 1420 }
+			w.connect(c.at[1]...)
+			w.run(time.Minute)
+			w.expectSizes(1420)
+		})
+	}
+}
+
+// TestSmallPath has a path of IPv4 that takes less than the base size: the state ERROR of RFC 8899 section 5.2.
+func TestSmallPath(t *testing.T) {
+	at := [2][]netip.Addr{addresses("192.0.2.1"), addresses("192.0.2.2")}
+	w := newWorld(t, at, Defaults())
+	w.mtu = func(Pair) int { return 600 }
+	w.connect(at[1]...)
+	w.run(time.Minute)
+	w.expectSizes(576)
+}
+
 // expectSizes sends a large message and compares the size of its packets.
 func (w *world) expectSizes(mtu int) {
 	w.t.Helper()
 	largest := 0
 	w.trace = func(from int, p Packet) {
 		if _, data := firstTSN(p); data && from == 0 {
-			largest = max(largest, len(p.Octets)+headerIPv6)
+			largest = max(largest, w.size(p))
 		}
 		if p.Fragment {
 			w.t.Error("a packet is to be fragmented")
@@ -97,7 +126,7 @@ func testBlackHole(t *testing.T, told bool) {
 	h := w.hosts[0]
 	if told {
 		w.lost = func(from int, p Packet) bool {
-			large := len(p.Octets)+headerIPv6 > mtu && !p.Fragment
+			large := w.size(p) > mtu && !p.Fragment
 			if large {
 				w.hosts[from].end.HandleICMP(ICMP{Pair: p.Pair, Kind: TooBig, MTU: mtu, Quoted: p.Octets[:8]}, w.now, &w.hosts[from].out)
 			}

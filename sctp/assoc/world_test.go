@@ -26,6 +26,7 @@ type world struct {
 	dice  *rand.Rand
 
 	delay func(Pair) time.Duration // one way, by the sender's pair
+	udp   uint16                   // the port that packets travel to; 0 in IP
 	mtu   func(Pair) int           // of the packets of IP that pass; nil is without end
 	lost  func(from int, p Packet) bool
 	trace func(from int, p Packet)
@@ -81,7 +82,7 @@ func newWorld(t testing.TB, at [2][]netip.Addr, par Parameters) *world {
 func (w *world) connect(remote ...netip.Addr) {
 	w.t.Helper()
 	h := w.hosts[0]
-	a, err := h.end.Connect(remote, 5000, 0, h.end.config.Parameters, w.now, &h.out)
+	a, err := h.end.Connect(remote, 5000, w.udp, h.end.config.Parameters, w.now, &h.out)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -157,7 +158,7 @@ func (w *world) send(from int, p Packet) {
 	if w.trace != nil {
 		w.trace(from, p)
 	}
-	if w.lost != nil && w.lost(from, p) || w.mtu != nil && !p.Fragment && len(p.Octets)+headerIPv6 > w.mtu(p.Pair) {
+	if w.lost != nil && w.lost(from, p) || w.mtu != nil && !p.Fragment && w.size(p) > w.mtu(p.Pair) {
 		return
 	}
 	f := flight{at: w.now.Add(w.delay(p.Pair)), to: 1 - from, Packet: Packet{Pair: Pair{p.Remote, p.Local}, Port: p.Port, Octets: slices.Clone(p.Octets)}}
@@ -166,6 +167,18 @@ func (w *world) send(from int, p Packet) {
 		at--
 	}
 	w.flies = slices.Insert(w.flies, at, f)
+}
+
+// size is how many octets a packet of IP has.
+func (w *world) size(p Packet) int {
+	size := len(p.Octets) + headerIPv6
+	if p.Remote.Is4() {
+		size = len(p.Octets) + headerIPv4
+	}
+	if p.Port != 0 {
+		size += headerUDP
+	}
+	return size
 }
 
 // note keeps an event. It returns how many octets of messages it has.

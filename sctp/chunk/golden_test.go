@@ -268,6 +268,20 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// TestPad writes a PAD of each size (RFC 4820 section 3).
+func TestPad(t *testing.T) {
+	for size := 4; size <= 1456; size += 4 {
+		b := AppendPad(nil, size)
+		c, rest, err := Next(b)
+		if len(b) != size || err != nil || len(rest) != 0 || c.Type != TypePad || len(c.Body) != size-4 || !c.Type.Skipped() || c.Type.Reported() {
+			t.Fatalf("%d octets: %x, %v", size, b[:4], err)
+		}
+	}
+	if got, want := AppendPad(nil, 8), testutil.Unhex(t, "84 00 0008 00000000"); !bytes.Equal(got, want) {
+		t.Errorf("%x, want %x", got, want)
+	}
+}
+
 // unpadded is the length of a chunk without its padding.
 func unpadded(wire []byte) int { return int(wire[2])<<8 | int(wire[3]) }
 
