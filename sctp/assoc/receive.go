@@ -46,8 +46,8 @@ func (a *Association) window() int {
 func (a *Association) handleData(p *Path, c chunk.Chunk, in *arrival, out *Output) {
 	counters := &a.endpoint.Counters
 	switch {
-	case a.state == cookieEchoed, a.state == established, a.state == shutdownPending, a.state == shutdownSent:
-	default:
+	case a.state == established, a.state == shutdownPending, a.state == shutdownSent:
+	default: // RFC 9260 section 6
 		counters.Unexpected++
 		return
 	}
