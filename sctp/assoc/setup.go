@@ -85,20 +85,7 @@ func (a *Association) handleInitAck(c chunk.Chunk, in *arrival, out *Output) {
 		return
 	}
 	init, err := chunk.ParseInit(c.Body)
-	if init.Tag == 0 { // section 3.3.3
-		a.endpoint.Counters.BadInit++
-		return
-	}
-	cause, value := invalid(&init)
-	switch {
-	case err != nil:
-		cause = chunk.CauseProtocolViolation
-	case cause == 0 && init.Cookie == nil:
-		cause, value = chunk.CauseMissingParameter, binary.BigEndian.AppendUint16([]byte{0, 0, 0, 1}, uint16(chunk.ParamCookie))
-	}
-	if cause != 0 {
-		a.endpoint.refuse(in, init.Tag, cause, value, out)
-		a.fail(ReasonViolation, cause, out)
+	if !a.acceptable(c, &init, err, in, out) {
 		return
 	}
 	a.meet(&init, a.par.StreamsOut, a.random)
@@ -112,6 +99,34 @@ func (a *Association) handleInitAck(c chunk.Chunk, in *arrival, out *Output) {
 			chunk.Cause{Code: chunk.CauseUnrecognizedParameters, Value: slices.Concat(init.Unknown...)})
 	}
 	a.sendEcho(in.now, out)
+}
+
+// acceptable reports whether an INIT ACK can be used, and answers one that cannot with an ABORT, which ends the set-up
+// (RFC 9260 section 3.3.3). One whose window is too small, or that is cut short, changes nothing.
+func (a *Association) acceptable(c chunk.Chunk, init *chunk.Init, err error, in *arrival, out *Output) bool {
+	cause, value := invalid(init)
+	switch {
+	case len(c.Whole) < chunk.InitSize:
+		a.endpoint.Counters.BadInit++
+		return false
+	case init.Tag == 0:
+		a.endpoint.Counters.BadInit++
+		a.endpoint.reply(in, a.tag, chunk.AppendError(nil, chunk.TypeAbort, chunk.Reflected), out)
+		a.fail(ReasonViolation, chunk.CauseInvalidParameter, out)
+		return false
+	case err != nil:
+		cause = chunk.CauseProtocolViolation
+	case cause == 0 && init.Cookie == nil:
+		cause, value = chunk.CauseMissingParameter, binary.BigEndian.AppendUint16([]byte{0, 0, 0, 1}, uint16(chunk.ParamCookie))
+	}
+	if cause == 0 {
+		return true
+	}
+	a.endpoint.refuse(in, init.Tag, cause, value, out)
+	if init.Window >= minWindow {
+		a.fail(ReasonViolation, cause, out)
+	}
+	return false
 }
 
 // learn makes the paths to the addresses that the peer has, in place of those that our user supposed (RFC 9260
