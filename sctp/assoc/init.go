@@ -130,7 +130,8 @@ func (e *Endpoint) answerInit(in *arrival, init *chunk.Init, c cookie, out *Outp
 	signed := c.append(nil)
 	e.secrets.sign(signed, in.now)
 	ack := chunk.Init{
-		Tag: c.tag, Window: uint32(e.config.Parameters.ReceiveBuffer), Out: c.out, In: e.config.Parameters.StreamsIn, TSN: c.tsn,
+		Tag: c.tag, Window: uint32(e.config.Parameters.ReceiveBuffer), TSN: c.tsn,
+		Out: min(c.out, init.In), In: e.config.Parameters.StreamsIn, // section 3.3.3
 		Options: e.options(in.Local, in.Remote, &e.config.Parameters, c.random),
 	}
 	ack.AddressTypes = nil // of an INIT alone
