@@ -303,8 +303,9 @@ func unicast(a netip.Addr) bool {
 	return a.IsValid() && !a.IsMulticast() && !a.IsUnspecified() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// reach reports whether packets can go from one address to another: they are of a family and of a scope.
+// reach reports whether packets can go from one address to another: they are of a family and of a scope, and the
+// other one is of one host.
 func reach(local, remote netip.Addr) bool {
-	return local.Is4() == remote.Is4() && local.IsLoopback() == remote.IsLoopback() &&
+	return unicast(remote) && local.Is4() == remote.Is4() && local.IsLoopback() == remote.IsLoopback() &&
 		local.IsLinkLocalUnicast() == remote.IsLinkLocalUnicast() && local.Zone() == remote.Zone()
 }
