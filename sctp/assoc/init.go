@@ -35,7 +35,7 @@ func (e *Endpoint) handleInit(in *arrival, first chunk.Chunk, out *Output) {
 			e.reply(in, init.Tag, refusal(e.config.Listen), out)
 			return
 		}
-		e.answerInit(in, &init, cookie{tag: e.newTag(), tsn: e.random32(), out: e.config.Parameters.StreamsOut}, out)
+		e.answerInit(in, &init, &e.config.Parameters, cookie{tag: e.newTag(), tsn: e.random32()}, out)
 		return
 	}
 	e.handleSecondInit(a, in, &init, out)
@@ -95,16 +95,37 @@ func (e *Endpoint) handleSecondInit(a *Association, in *arrival, init *chunk.Ini
 			return
 		}
 	}
-	c := cookie{tag: a.tag, tsn: a.firstTSN, out: a.par.StreamsOut}
+	c := cookie{tag: a.tag, tsn: a.firstTSN}
 	switch a.state {
 	case cookieWait:
+		if in = a.named(in, init); in == nil {
+			e.Counters.Stranger++
+			return
+		}
 		c.random = a.random
 	case cookieEchoed:
 		c.tie, c.random = a.tie, a.random
 	default:
 		c.tag, c.tsn, c.tie = e.newTag(), e.random32(), a.tie
 	}
-	e.answerInit(in, init, c, out)
+	e.answerInit(in, init, &a.par, c, out)
+}
+
+// named is an INIT that has crossed ours, as if it came from an address that our user has named, for the answer goes
+// there alone (RFC 9260 section 5.2.1). It is nil if the peer has named none of those.
+func (a *Association) named(in *arrival, init *chunk.Init) *arrival {
+	for _, address := range append([]netip.Addr{in.Remote}, init.Addresses...) {
+		at := slices.IndexFunc(a.paths, func(p *Path) bool { return p.Remote.WithZone("") == address.WithZone("") })
+		if at >= 0 && address == in.Remote {
+			return in
+		}
+		if at >= 0 {
+			other := *in
+			other.Pair, other.Port = a.paths[at].Pair, a.paths[at].port
+			return &other
+		}
+	}
+	return nil
 }
 
 // strangers are addresses that are not the peer's, as parameters; nil if there are none.
@@ -119,20 +140,20 @@ func (a *Association) strangers(from netip.Addr, listed []netip.Addr) (b []byte)
 }
 
 // answerInit sends an INIT ACK whose cookie holds all that there is to know.
-func (e *Endpoint) answerInit(in *arrival, init *chunk.Init, c cookie, out *Output) {
+func (e *Endpoint) answerInit(in *arrival, init *chunk.Init, par *Parameters, c cookie, out *Output) {
 	unknown := init.Unknown
 	init.Unknown, init.Addresses = nil, init.Addresses[:min(len(init.Addresses), maxAddresses)]
 	c.made, c.life = in.now.UnixNano(), e.config.Parameters.CookieLife+min(init.Preserve, maxPreserve)
 	if c.random == nil {
 		c.random = e.random(chunk.RandomSize)
 	}
-	c.port, c.udp, c.local, c.from, c.init = in.header.Source, in.Port, in.Local, in.Remote, *init
+	c.out, c.port, c.udp, c.local, c.from, c.init = par.StreamsOut, in.header.Source, in.Port, in.Local, in.Remote, *init
 	signed := c.append(nil)
 	e.secrets.sign(signed, in.now)
 	ack := chunk.Init{
-		Tag: c.tag, Window: uint32(e.config.Parameters.ReceiveBuffer), TSN: c.tsn,
-		Out: min(c.out, init.In), In: e.config.Parameters.StreamsIn, // section 3.3.3
-		Options: e.options(in.Local, in.Remote, &e.config.Parameters, c.random),
+		Tag: c.tag, Window: uint32(par.ReceiveBuffer), TSN: c.tsn,
+		Out: min(c.out, init.In), In: par.StreamsIn, // section 3.3.3
+		Options: e.options(in.Local, in.Remote, par, c.random),
 	}
 	ack.AddressTypes = nil // of an INIT alone
 	ack.Cookie, ack.Unknown = signed, unknown
