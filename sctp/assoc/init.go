@@ -156,8 +156,20 @@ func (e *Endpoint) answerInit(in *arrival, init *chunk.Init, par *Parameters, c 
 		Options: e.options(in.Local, in.Remote, par, c.random),
 	}
 	ack.AddressTypes = nil // of an INIT alone
+	ack.Addresses = slices.DeleteFunc(ack.Addresses, func(a netip.Addr) bool { return !takesFamily(in.Remote, init, a.Is4()) })
 	ack.Cookie, ack.Unknown = signed, unknown
 	e.reply(in, init.Tag, ack.Append(nil, chunk.TypeInitAck), out)
+}
+
+// takesFamily reports whether a peer can use addresses of a family: it says so, or has some itself (RFC 9260 section
+// 5.1.2).
+func takesFamily(from netip.Addr, init *chunk.Init, ipv4 bool) bool {
+	family := chunk.AddressIPv6
+	if ipv4 {
+		family = chunk.AddressIPv4
+	}
+	return init.AddressTypes == nil || slices.Contains(init.AddressTypes, family) ||
+		slices.ContainsFunc(append([]netip.Addr{from}, init.Addresses...), func(a netip.Addr) bool { return a.Is4() == ipv4 })
 }
 
 // options are the parameters of our INIT and INIT ACK between two addresses.
