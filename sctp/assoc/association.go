@@ -199,7 +199,7 @@ func (a *Association) handle(in *arrival, out *Output) {
 	if p != nil {
 		p.heard, p.port = true, in.Port // RFC 6951 section 5.4
 	}
-	a.arrivals.begin()
+	a.arrivals = arrivals{octets: len(in.chunks)}
 	for rest := in.chunks; len(rest) > 0 && a.state != closed; {
 		c, after, err := chunk.Next(rest)
 		if err != nil {
@@ -303,9 +303,21 @@ func (a *Association) handleUnknown(c chunk.Chunk) (goOn bool) {
 // maxErrors is how much of a packet's faults is told to its sender: no answer is larger than a packet.
 const maxErrors = 512
 
-// answerError adds an ERROR to the answer of the packet that is handled.
+// reported are those of a list of unknown parameters that are told to their sender.
+func reported(list [][]byte) [][]byte {
+	size := 0
+	for i, whole := range list {
+		if size += 4 + (len(whole)+3)&^3; size > maxErrors {
+			return list[:i]
+		}
+	}
+	return list
+}
+
+// answerError adds an ERROR to the answer of the packet that is handled, until that is as large as what has come.
 func (a *Association) answerError(cause chunk.Cause) {
-	if cause.Value = cause.Value[:min(len(cause.Value), maxErrors)]; len(a.endpoint.control) <= maxErrors {
+	cause.Value = cause.Value[:min(len(cause.Value), maxErrors)]
+	if len(a.endpoint.control) < min(a.arrivals.octets, maxErrors) {
 		a.endpoint.control = chunk.AppendError(a.endpoint.control, chunk.TypeError, 0, cause)
 	}
 }

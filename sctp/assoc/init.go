@@ -17,7 +17,7 @@ func (e *Endpoint) handleInit(in *arrival, first chunk.Chunk, out *Output) {
 	case in.header.Tag != 0 || len(in.chunks) > (len(first.Whole)+3)&^3: // section 8.5.1, A; section 6.10
 		e.Counters.BadTag++
 		return
-	case init.Tag == 0: // section 3.3.2
+	case init.Tag == 0, len(first.Whole) > maxInit: // section 3.3.2
 		e.Counters.BadInit++
 		return
 	case err != nil:
@@ -141,7 +141,7 @@ func (a *Association) strangers(from netip.Addr, listed []netip.Addr) (b []byte)
 
 // answerInit sends an INIT ACK whose cookie holds all that there is to know.
 func (e *Endpoint) answerInit(in *arrival, init *chunk.Init, par *Parameters, c cookie, out *Output) {
-	unknown := init.Unknown
+	unknown := reported(init.Unknown)
 	init.Unknown, init.Addresses = nil, init.Addresses[:min(len(init.Addresses), maxAddresses)]
 	c.made, c.life = in.now.UnixNano(), e.config.Parameters.CookieLife+min(init.Preserve, maxPreserve)
 	if c.random == nil {

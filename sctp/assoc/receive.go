@@ -25,11 +25,10 @@ type receiver struct {
 
 // arrivals is what a packet has brought.
 type arrivals struct {
+	octets                         int // of all of its chunks
 	data, fresh, duplicate, urgent bool
 	authentic                      bool // an AUTH stood before
 }
-
-func (a *arrivals) begin() { *a = arrivals{} }
 
 // expect begins with the peer's first TSN and as many streams.
 func (r *receiver) expect(first uint32, streams uint16) {

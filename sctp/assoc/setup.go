@@ -94,9 +94,14 @@ func (a *Association) handleInitAck(c chunk.Chunk, in *arrival, out *Output) {
 		a.target.measure(in.now.Sub(a.began))
 	}
 	a.state, a.tries, a.echo = cookieEchoed, 0, slices.Clone(init.Cookie)
-	if len(init.Unknown) > 0 { // section 3.2.1
+	if unknown := reported(init.Unknown); len(unknown) > 0 { // section 3.2.2
+		var list []byte
+		for _, whole := range unknown {
+			list = append(list, whole...)
+			list = append(list, make([]byte, -len(whole)&3)...)
+		}
 		a.endpoint.control = chunk.AppendError(a.endpoint.control, chunk.TypeError, 0,
-			chunk.Cause{Code: chunk.CauseUnrecognizedParameters, Value: slices.Concat(init.Unknown...)})
+			chunk.Cause{Code: chunk.CauseUnrecognizedParameters, Value: list})
 	}
 	a.sendEcho(in.now, out)
 }
