@@ -202,6 +202,7 @@ func (e *Endpoint) handleCookieEcho(in *arrival, value []byte, out *Output) {
 		e.Counters.BadCookie++
 		return
 	}
+	c.local, c.from = c.local.WithZone(in.Local.Zone()), c.from.WithZone(in.Remote.Zone())
 	a := e.existing(in, &c.init)
 	if late := in.now.UnixNano() - c.made - int64(c.life); late > 0 && (a == nil || a.tag != c.tag || a.peerTag != c.init.Tag) {
 		e.Counters.StaleCookie++
