@@ -124,7 +124,7 @@ func (a *Association) abort(p *Path, why Reason, cause chunk.Cause, out *Output)
 	if a.state == closed {
 		return
 	}
-	if a.peerTag != 0 {
+	if p = a.answersBy(p); a.peerTag != 0 && p.carries() {
 		a.sendAlone(p, chunk.AppendError(nil, chunk.TypeAbort, 0, cause), out)
 	}
 	a.fail(why, cause.Code, out)
@@ -142,6 +142,14 @@ func (a *Association) destination() *Path {
 		return a.current
 	}
 	return a.primary
+}
+
+// answersBy is the path of answers to what has come by one: the same, if anything may go there.
+func (a *Association) answersBy(p *Path) *Path {
+	if p != nil && p.carries() {
+		return p
+	}
+	return a.destination()
 }
 
 // next is when tick wants to be called.

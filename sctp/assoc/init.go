@@ -86,7 +86,7 @@ func (e *Endpoint) existing(in *arrival, init *chunk.Init) *Association {
 // and 9.2). It changes nothing of that.
 func (e *Endpoint) handleSecondInit(a *Association, in *arrival, init *chunk.Init, out *Output) {
 	if a.state == shutdownAckSent {
-		a.sendAlone(a.pathOf(in), chunk.Append(nil, chunk.TypeShutdownAck, 0, nil), out)
+		a.sendAlone(a.answersBy(a.pathOf(in)), chunk.Append(nil, chunk.TypeShutdownAck, 0, nil), out)
 		return
 	}
 	if a.state != cookieWait {
@@ -250,7 +250,7 @@ func (e *Endpoint) handleSecondCookie(a *Association, in *arrival, c *cookie, ou
 	case !ours && !theirs && tied && a.state == shutdownAckSent: // A, in the end of an association
 		e.control = chunk.Append(e.control, chunk.TypeShutdownAck, 0, nil)
 		e.control = chunk.AppendError(e.control, chunk.TypeError, 0, chunk.Cause{Code: chunk.CauseCookieInShutdown})
-		a.sendAlone(a.pathOf(in), e.control, out)
+		a.sendAlone(a.answersBy(a.pathOf(in)), e.control, out)
 		return
 	case !ours && !theirs && tied: // A
 		e.restart(a, in, c, out)

@@ -143,6 +143,10 @@ func (a *Association) pathOf(in *arrival) *Path {
 // usable is a path that data may be sent by.
 func (p *Path) usable() bool { return p.confirmed && p.state == Active && p.use == normal }
 
+// carries reports whether anything but heartbeats may go by a path: the peer is known to be there, and our address is
+// one that the peer has (RFC 9260 section 5.4, RFC 5061 section 5.3).
+func (p *Path) carries() bool { return p.confirmed && p.use == normal }
+
 // choose decides by which path new data goes (RFC 9260 section 6.4, RFC 7829 section 3.2): the primary one, or
 // if that has failed the best of the others.
 func (a *Association) choose(out *Output) *Path {
