@@ -19,7 +19,7 @@ const infoSize = 8 + 8
 func (a *Association) startHeartbeats(now time.Time) {
 	probed := 0
 	for _, p := range a.paths {
-		if p == a.primary || p.confirmed && p.Parameters.HeartbeatInterval < 0 {
+		if p.confirmed && (p == a.primary || p.Parameters.HeartbeatInterval < 0) {
 			p.heartbeatAt = a.heartbeatTime(p, now)
 			continue
 		}
@@ -73,11 +73,15 @@ func (a *Association) trim() {
 	}
 }
 
+// heartbeatInfo is what a heartbeat by a path has in it.
+func (a *Association) heartbeatInfo(p *Path, now time.Time) []byte {
+	info := binary.BigEndian.AppendUint64(make([]byte, 0, infoSize), p.nonce)
+	return binary.BigEndian.AppendUint64(info, uint64(now.Sub(a.epoch)))
+}
+
 // sendHeartbeat sends one (RFC 9260 section 8.3).
 func (a *Association) sendHeartbeat(p *Path, now time.Time, out *Output) {
-	info := binary.BigEndian.AppendUint64(make([]byte, 0, infoSize), p.nonce)
-	info = binary.BigEndian.AppendUint64(info, uint64(now.Sub(a.epoch)))
-	a.sendAlone(p, chunk.AppendHeartbeat(nil, info), out)
+	a.sendAlone(p, chunk.AppendHeartbeat(nil, a.heartbeatInfo(p, now)), out)
 	p.heartbeatAt, p.waitsFor = time.Time{}, now.Add(p.rto)
 }
 

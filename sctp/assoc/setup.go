@@ -49,6 +49,9 @@ func (a *Association) sendInit(now time.Time, out *Output) {
 // sendEcho sends the cookie back, (RFC 9260 section 5.1, C).
 func (a *Association) sendEcho(now time.Time, out *Output) {
 	a.began = now
+	if !a.target.confirmed { // section 5.4
+		a.endpoint.control = chunk.AppendHeartbeat(a.endpoint.control, a.heartbeatInfo(a.target, now))
+	}
 	control := a.endpoint.control // what the INIT ACK has made us say
 	a.sendAlone(a.target, append(chunk.Append(nil, chunk.TypeCookieEcho, 0, a.echo), control...), out)
 	a.endpoint.control = control[:0]
@@ -135,8 +138,7 @@ func (a *Association) acceptable(c chunk.Chunk, init *chunk.Init, err error, in 
 }
 
 // learn makes the paths to the addresses that the peer has, in place of those that our user supposed (RFC 9260
-// section 5.1.2). What the user has named, and where the answer came from, is the peer's for certain (section
-// 5.4).
+// section 5.1.2). What he has named is confirmed, and nothing else (section 5.4).
 func (a *Association) learn(in *arrival, init *chunk.Init) {
 	e, listed := a.endpoint, append(slices.Clone(init.Addresses[:min(len(init.Addresses), maxAddresses)]), in.Remote)
 	a.paths = slices.DeleteFunc(a.paths, func(p *Path) bool {
@@ -146,9 +148,9 @@ func (a *Association) learn(in *arrival, init *chunk.Init) {
 		}
 		return gone
 	})
-	p := a.addPath(in.Pair, in.Port, true)
+	p := a.addPath(in.Pair, in.Port, false)
 	for _, address := range listed {
-		a.addPaths(address, in.Port, address == in.Remote)
+		a.addPaths(address, in.Port, false)
 	}
 	if !slices.Contains(a.paths, a.primary) {
 		a.primary = p
