@@ -130,7 +130,7 @@ func (a *Association) handleHeartbeatAck(c chunk.Chunk, now time.Time, out *Outp
 	}
 	sent := a.epoch.Add(time.Duration(binary.BigEndian.Uint64(info[8:])))
 	for _, p := range a.paths {
-		if p.nonce == binary.BigEndian.Uint64(info) && !sent.After(now) {
+		if p.nonce == binary.BigEndian.Uint64(info) && !sent.After(now) && !sent.Before(a.epoch) {
 			a.answered(p, now.Sub(sent), now, out)
 			return
 		}
