@@ -41,6 +41,7 @@ type Association struct {
 	primary      *Path // that new data goes by while it works
 	current      *Path // that it goes by
 	errors       int   // in a row (RFC 9260 section 8.1)
+	verification verification
 
 	handshake
 	features

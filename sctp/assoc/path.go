@@ -49,6 +49,7 @@ type Path struct {
 	heartbeatAt time.Time // when the next one is due
 	waitsFor    time.Time // when the answer to the last one is missed; zero while none is waited for
 	nonce       uint64    // of this path's heartbeats
+	probedAt    time.Time // when it was last probed to be confirmed
 
 	ack acked // of the SACK that is handled
 }
