@@ -43,6 +43,7 @@ type Association struct {
 	current      *Path // that it goes by
 	doubted      int   // paths that are in doubt
 	errors       int   // in a row (RFC 9260 section 8.1)
+	verification verification
 
 	handshake
 	features
@@ -126,7 +127,7 @@ func (a *Association) abort(p *Path, why Reason, cause chunk.Cause, out *Output)
 	if a.state == closed {
 		return
 	}
-	if a.peerTag != 0 {
+	if p = a.answersBy(p); a.peerTag != 0 && p.carries() {
 		a.sendAlone(p, chunk.AppendError(nil, chunk.TypeAbort, 0, cause), out)
 	}
 	a.fail(why, cause.Code, out)
@@ -144,6 +145,14 @@ func (a *Association) destination() *Path {
 		return a.current
 	}
 	return a.primary
+}
+
+// answersBy is the path of answers to what has come by one: the same, if anything may go there.
+func (a *Association) answersBy(p *Path) *Path {
+	if p != nil && p.carries() {
+		return p
+	}
+	return a.destination()
 }
 
 // next is when tick wants to be called.
@@ -205,7 +214,7 @@ func (a *Association) handle(in *arrival, out *Output) {
 	if p != nil {
 		p.heard, p.port = true, in.Port // RFC 6951 section 5.4
 	}
-	a.arrivals.begin()
+	a.arrivals = arrivals{octets: len(in.chunks)}
 	for rest := in.chunks; len(rest) > 0 && a.state != closed; {
 		c, after, err := chunk.Next(rest)
 		if err != nil {
@@ -316,9 +325,21 @@ func (a *Association) handleUnknown(c chunk.Chunk) (goOn bool) {
 // maxErrors is how much of a packet's faults is told to its sender: no answer is larger than a packet.
 const maxErrors = 512
 
-// answerError adds an ERROR to the answer of the packet that is handled.
+// reported are those of a list of unknown parameters that are told to their sender.
+func reported(list [][]byte) [][]byte {
+	size := 0
+	for i, whole := range list {
+		if size += 4 + (len(whole)+3)&^3; size > maxErrors {
+			return list[:i]
+		}
+	}
+	return list
+}
+
+// answerError adds an ERROR to the answer of the packet that is handled, until that is as large as what has come.
 func (a *Association) answerError(cause chunk.Cause) {
-	if cause.Value = cause.Value[:min(len(cause.Value), maxErrors)]; len(a.endpoint.control) <= maxErrors {
+	cause.Value = cause.Value[:min(len(cause.Value), maxErrors)]
+	if len(a.endpoint.control) < min(a.arrivals.octets, maxErrors) {
 		a.endpoint.control = chunk.AppendError(a.endpoint.control, chunk.TypeError, 0, cause)
 	}
 }

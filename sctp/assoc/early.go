@@ -90,7 +90,7 @@ func (a *Association) suspect(p *Path, now time.Time, out *Output) {
 // noticeReturn asks a path that seemed to be broken when something has come by it, and not only when its next
 // heartbeat is due.
 func (a *Association) noticeReturn(p *Path, now time.Time, out *Output) {
-	if !a.par.EarlyProbe || !a.alive() || p == nil || p.works() || p.down || p.use != normal || p.Parameters.HeartbeatInterval < 0 {
+	if !a.par.EarlyProbe || !a.alive() || p == nil || p.works() || p.down || !p.carries() || p.Parameters.HeartbeatInterval < 0 {
 		return
 	}
 	if now.Sub(p.askedAt) >= max(p.srtt, minSuspicion) {

@@ -180,28 +180,51 @@ func reflected(c chunk.Chunk) bool {
 	return c.Flags&chunk.Reflected != 0 && (c.Type == chunk.TypeAbort || c.Type == chunk.TypeShutdownComplete)
 }
 
-// outOfTheBlue answers a packet of no association (RFC 9260 section 8.4).
+// outOfTheBlue answers a packet of no association. What it is answered with depends on all of its chunks: an ABORT
+// comes before a SHUTDOWN ACK, and that before all others (RFC 9260 section 8.4).
 func (e *Endpoint) outOfTheBlue(in *arrival, out *Output) {
 	e.Counters.OutOfTheBlue++
+	var shutdown, silent bool
 	for rest := in.chunks; len(rest) > 0; {
 		c, after, err := chunk.Next(rest)
 		if err != nil {
+			e.Counters.BadChunk++
 			return
 		}
 		switch c.Type {
-		case chunk.TypeAbort, chunk.TypeShutdownComplete, chunk.TypeCookieAck:
+		case chunk.TypeAbort:
 			return
-		case chunk.TypeError:
-			if cause, _, err := chunk.NextCause(c.Body); err == nil && cause.Code == chunk.CauseStaleCookie {
-				return
-			}
 		case chunk.TypeShutdownAck:
-			e.reply(in, in.header.Tag, chunk.Append(nil, chunk.TypeShutdownComplete, chunk.Reflected, nil), out)
-			return
+			shutdown = true
+		case chunk.TypeShutdownComplete, chunk.TypeCookieAck:
+			silent = true
+		case chunk.TypeError:
+			_, stale := findCause(c.Body, chunk.CauseStaleCookie)
+			silent = silent || stale
 		}
 		rest = after
 	}
-	e.reply(in, in.header.Tag, chunk.AppendError(nil, chunk.TypeAbort, chunk.Reflected), out)
+	switch {
+	case shutdown:
+		e.reply(in, in.header.Tag, chunk.Append(nil, chunk.TypeShutdownComplete, chunk.Reflected, nil), out)
+	case !silent:
+		e.reply(in, in.header.Tag, chunk.AppendError(nil, chunk.TypeAbort, chunk.Reflected), out)
+	}
+}
+
+// findCause is the first cause with a code in the body of an ERROR.
+func findCause(list []byte, code chunk.CauseCode) (chunk.Cause, bool) {
+	for len(list) > 0 {
+		cause, rest, err := chunk.NextCause(list)
+		if err != nil {
+			break
+		}
+		if cause.Code == code {
+			return cause, true
+		}
+		list = rest
+	}
+	return chunk.Cause{}, false
 }
 
 // reply sends a chunk alone to where a packet came from.
@@ -282,8 +305,9 @@ func unicast(a netip.Addr) bool {
 	return a.IsValid() && !a.IsMulticast() && !a.IsUnspecified() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// reach reports whether packets can go from one address to another: they are of a family and of a scope.
+// reach reports whether packets can go from one address to another: they are of a family and of a scope, and the
+// other one is of one host.
 func reach(local, remote netip.Addr) bool {
-	return local.Is4() == remote.Is4() && local.IsLoopback() == remote.IsLoopback() &&
+	return unicast(remote) && local.Is4() == remote.Is4() && local.IsLoopback() == remote.IsLoopback() &&
 		local.IsLinkLocalUnicast() == remote.IsLinkLocalUnicast() && local.Zone() == remote.Zone()
 }

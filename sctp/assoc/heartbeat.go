@@ -26,7 +26,7 @@ func (a *Association) heartbeatInfo(p *Path, size int, now time.Time) []byte {
 func (a *Association) startHeartbeats(now time.Time) {
 	probed := 0
 	for _, p := range a.paths {
-		if p == a.primary || p.confirmed && p.Parameters.HeartbeatInterval < 0 {
+		if p.confirmed && (p == a.primary || p.Parameters.HeartbeatInterval < 0) {
 			p.heartbeatAt = a.heartbeatTime(p, now)
 			continue
 		}
@@ -67,8 +67,38 @@ func (a *Association) heartbeat(p *Path, now time.Time, out *Output) {
 		p.heartbeatAt = idle
 		return
 	}
+	if !p.confirmed && !a.mayVerify(p, now) {
+		p.heartbeatAt = a.verification.until
+		return
+	}
 	a.trim()
 	a.sendHeartbeat(p, now, out)
+}
+
+// verification counts the heartbeats to unconfirmed addresses of one RTO.
+type verification struct {
+	until time.Time
+	sent  int
+}
+
+// mayVerify reports whether an unconfirmed path may be probed now: there are no more than HB.Max.Burst probes in an RTO
+// (RFC 9260 section 5.4), and the path that has waited longest is first.
+func (a *Association) mayVerify(p *Path, now time.Time) bool {
+	v := &a.verification
+	if !v.until.After(now) {
+		*v = verification{until: now.Add(a.destination().rto)}
+	}
+	if v.sent >= max(a.par.HeartbeatMaxBurst, 1) {
+		return false
+	}
+	for _, other := range a.paths {
+		if !other.confirmed && reached(other.heartbeatAt, now) && other.probedAt.Before(p.probedAt) {
+			return false
+		}
+	}
+	v.sent++
+	p.probedAt = now
+	return true
 }
 
 // trim gives up memory that an association at rest does not need.
@@ -131,7 +161,7 @@ func (a *Association) handleHeartbeatAck(c chunk.Chunk, now time.Time, out *Outp
 	}
 	sent := a.epoch.Add(time.Duration(binary.BigEndian.Uint64(info[8:])))
 	for _, p := range a.paths {
-		if p.nonce == binary.BigEndian.Uint64(info) && !sent.After(now) {
+		if p.nonce == binary.BigEndian.Uint64(info) && !sent.After(now) && !sent.Before(a.epoch) {
 			a.answered(p, now.Sub(sent), now, out)
 			if size := binary.BigEndian.Uint32(info[16:]); size > 0 {
 				a.probed(p, int(min(size, 1<<16)), now)

@@ -17,7 +17,7 @@ func (e *Endpoint) handleInit(in *arrival, first chunk.Chunk, out *Output) {
 	case in.header.Tag != 0 || len(in.chunks) > (len(first.Whole)+3)&^3: // section 8.5.1, A; section 6.10
 		e.Counters.BadTag++
 		return
-	case init.Tag == 0: // section 3.3.2
+	case init.Tag == 0, len(first.Whole) > maxInit: // section 3.3.2
 		e.Counters.BadInit++
 		return
 	case err != nil:
@@ -35,7 +35,7 @@ func (e *Endpoint) handleInit(in *arrival, first chunk.Chunk, out *Output) {
 			e.reply(in, init.Tag, refusal(e.config.Listen), out)
 			return
 		}
-		e.answerInit(in, &init, cookie{tag: e.newTag(), tsn: e.random32(), out: e.config.Parameters.StreamsOut}, out)
+		e.answerInit(in, &init, &e.config.Parameters, cookie{tag: e.newTag(), tsn: e.random32()}, out)
 		return
 	}
 	e.handleSecondInit(a, in, &init, out)
@@ -86,7 +86,7 @@ func (e *Endpoint) existing(in *arrival, init *chunk.Init) *Association {
 // and 9.2). It changes nothing of that.
 func (e *Endpoint) handleSecondInit(a *Association, in *arrival, init *chunk.Init, out *Output) {
 	if a.state == shutdownAckSent {
-		a.sendAlone(a.pathOf(in), chunk.Append(nil, chunk.TypeShutdownAck, 0, nil), out)
+		a.sendAlone(a.answersBy(a.pathOf(in)), chunk.Append(nil, chunk.TypeShutdownAck, 0, nil), out)
 		return
 	}
 	if a.state != cookieWait {
@@ -95,16 +95,37 @@ func (e *Endpoint) handleSecondInit(a *Association, in *arrival, init *chunk.Ini
 			return
 		}
 	}
-	c := cookie{tag: a.tag, tsn: a.firstTSN, out: a.par.StreamsOut}
+	c := cookie{tag: a.tag, tsn: a.firstTSN}
 	switch a.state {
 	case cookieWait:
+		if in = a.named(in, init); in == nil {
+			e.Counters.Stranger++
+			return
+		}
 		c.random = a.random
 	case cookieEchoed:
 		c.tie, c.random = a.tie, a.random
 	default:
 		c.tag, c.tsn, c.tie = e.newTag(), e.random32(), a.tie
 	}
-	e.answerInit(in, init, c, out)
+	e.answerInit(in, init, &a.par, c, out)
+}
+
+// named is an INIT that has crossed ours, as if it came from an address that our user has named, for the answer goes
+// there alone (RFC 9260 section 5.2.1). It is nil if the peer has named none of those.
+func (a *Association) named(in *arrival, init *chunk.Init) *arrival {
+	for _, address := range append([]netip.Addr{in.Remote}, init.Addresses...) {
+		at := slices.IndexFunc(a.paths, func(p *Path) bool { return p.Remote.WithZone("") == address.WithZone("") })
+		if at >= 0 && address == in.Remote {
+			return in
+		}
+		if at >= 0 {
+			other := *in
+			other.Pair, other.Port = a.paths[at].Pair, a.paths[at].port
+			return &other
+		}
+	}
+	return nil
 }
 
 // strangers are addresses that are not the peer's, as parameters; nil if there are none.
@@ -119,23 +140,36 @@ func (a *Association) strangers(from netip.Addr, listed []netip.Addr) (b []byte)
 }
 
 // answerInit sends an INIT ACK whose cookie holds all that there is to know.
-func (e *Endpoint) answerInit(in *arrival, init *chunk.Init, c cookie, out *Output) {
-	unknown := init.Unknown
+func (e *Endpoint) answerInit(in *arrival, init *chunk.Init, par *Parameters, c cookie, out *Output) {
+	unknown := reported(init.Unknown)
 	init.Unknown, init.Addresses = nil, init.Addresses[:min(len(init.Addresses), maxAddresses)]
 	c.made, c.life = in.now.UnixNano(), e.config.Parameters.CookieLife+min(init.Preserve, maxPreserve)
 	if c.random == nil {
 		c.random = e.random(chunk.RandomSize)
 	}
-	c.port, c.udp, c.local, c.from, c.init = in.header.Source, in.Port, in.Local, in.Remote, *init
+	c.out, c.port, c.udp, c.local, c.from, c.init = par.StreamsOut, in.header.Source, in.Port, in.Local, in.Remote, *init
 	signed := c.append(nil)
 	e.secrets.sign(signed, in.now)
 	ack := chunk.Init{
-		Tag: c.tag, Window: uint32(e.config.Parameters.ReceiveBuffer), Out: c.out, In: e.config.Parameters.StreamsIn, TSN: c.tsn,
-		Options: e.options(in.Local, in.Remote, &e.config.Parameters, c.random),
+		Tag: c.tag, Window: uint32(par.ReceiveBuffer), TSN: c.tsn,
+		Out: min(c.out, init.In), In: par.StreamsIn, // section 3.3.3
+		Options: e.options(in.Local, in.Remote, par, c.random),
 	}
 	ack.AddressTypes = nil // of an INIT alone
+	ack.Addresses = slices.DeleteFunc(ack.Addresses, func(a netip.Addr) bool { return !takesFamily(in.Remote, init, a.Is4()) })
 	ack.Cookie, ack.Unknown = signed, unknown
 	e.reply(in, init.Tag, ack.Append(nil, chunk.TypeInitAck), out)
+}
+
+// takesFamily reports whether a peer can use addresses of a family: it says so, or has some itself (RFC 9260 section
+// 5.1.2).
+func takesFamily(from netip.Addr, init *chunk.Init, ipv4 bool) bool {
+	family := chunk.AddressIPv6
+	if ipv4 {
+		family = chunk.AddressIPv4
+	}
+	return init.AddressTypes == nil || slices.Contains(init.AddressTypes, family) ||
+		slices.ContainsFunc(append([]netip.Addr{from}, init.Addresses...), func(a netip.Addr) bool { return a.Is4() == ipv4 })
 }
 
 // options are the parameters of our INIT and INIT ACK between two addresses.
@@ -168,6 +202,7 @@ func (e *Endpoint) handleCookieEcho(in *arrival, value []byte, out *Output) {
 		e.Counters.BadCookie++
 		return
 	}
+	c.local, c.from = c.local.WithZone(in.Local.Zone()), c.from.WithZone(in.Remote.Zone())
 	a := e.existing(in, &c.init)
 	if late := in.now.UnixNano() - c.made - int64(c.life); late > 0 && (a == nil || a.tag != c.tag || a.peerTag != c.init.Tag) {
 		e.Counters.StaleCookie++
@@ -215,7 +250,7 @@ func (e *Endpoint) handleSecondCookie(a *Association, in *arrival, c *cookie, ou
 	case !ours && !theirs && tied && a.state == shutdownAckSent: // A, in the end of an association
 		e.control = chunk.Append(e.control, chunk.TypeShutdownAck, 0, nil)
 		e.control = chunk.AppendError(e.control, chunk.TypeError, 0, chunk.Cause{Code: chunk.CauseCookieInShutdown})
-		a.sendAlone(a.pathOf(in), e.control, out)
+		a.sendAlone(a.answersBy(a.pathOf(in)), e.control, out)
 		return
 	case !ours && !theirs && tied: // A
 		e.restart(a, in, c, out)

@@ -110,7 +110,8 @@ const (
 
 // Bounds of what peers make us hold.
 const (
-	minWindow    = 1500 // octets, of the peer's receiver window (RFC 9260 section 3.3.2)
-	maxAddresses = 16   // of a peer; more are not used
-	maxPaths     = 64   // pairs of an association
+	minWindow    = 1500     // octets, of the peer's receiver window (RFC 9260 section 3.3.2)
+	maxAddresses = 16       // of a peer; more are not used
+	maxPaths     = 64       // pairs of an association
+	maxInit      = 16 << 10 // octets of an INIT, of which the cookie that answers it has the most
 )

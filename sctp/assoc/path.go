@@ -54,6 +54,7 @@ type Path struct {
 	askedAt     time.Time // when the last one was sent
 	waitsFor    time.Time // when the answer to the last one is missed; zero while none is waited for
 	nonce       uint64    // of this path's heartbeats
+	probedAt    time.Time // when it was last probed to be confirmed
 
 	ack acked // of the SACK that is handled
 }
@@ -124,18 +125,25 @@ func (a *Association) path(pair Pair) *Path {
 	return nil
 }
 
-// pathOf is the path by which a packet has come. A local address that is new makes one, if the remote one is
-// the peer's; else there is none.
+// pathOf is the path by which a packet has come: between an address of ours that the association has and one of the
+// peer's, else there is none. An address that was deleted must not come back with a late packet (RFC 5061 section
+// 5.3, F13).
 func (a *Association) pathOf(in *arrival) *Path {
-	if p := a.path(in.Pair); p != nil {
-		return p
-	}
+	var ours bool
+	var peers *Path
 	for _, p := range a.paths {
+		if p.Pair == in.Pair {
+			return p
+		}
+		ours = ours || p.Local == in.Local
 		if p.Remote == in.Remote {
-			return a.addPath(in.Pair, in.Port, p.confirmed)
+			peers = p
 		}
 	}
-	return nil
+	if !ours || peers == nil {
+		return nil
+	}
+	return a.addPath(in.Pair, in.Port, peers.confirmed)
 }
 
 // strike books an answer that a path has missed (RFC 9260 section 8.2, RFC 7829 section 3.2), and that the

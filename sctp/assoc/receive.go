@@ -25,12 +25,11 @@ type receiver struct {
 
 // arrivals is what a packet has brought.
 type arrivals struct {
+	octets                         int // of all of its chunks
 	data, fresh, duplicate, urgent bool
 	answer                         bool // to what we have sent
 	authentic                      bool // an AUTH stood before
 }
-
-func (a *arrivals) begin() { *a = arrivals{} }
 
 // expect begins with the peer's first TSN and as many streams.
 func (r *receiver) expect(first uint32, streams uint16) {
@@ -47,8 +46,8 @@ func (a *Association) window() int {
 func (a *Association) handleData(p *Path, c chunk.Chunk, in *arrival, out *Output) {
 	counters := &a.endpoint.Counters
 	switch {
-	case a.state == cookieEchoed, a.state == established, a.state == shutdownPending, a.state == shutdownSent:
-	default:
+	case a.state == established, a.state == shutdownPending, a.state == shutdownSent:
+	default: // RFC 9260 section 6
 		counters.Unexpected++
 		return
 	}

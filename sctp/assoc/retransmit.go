@@ -52,7 +52,7 @@ func (a *Association) firstMarked() (at int, p *Path) {
 // 3). only is the path of a fast retransmission; after a timeout nil.
 func (a *Association) sendAgain(only *Path, now time.Time, out *Output) {
 	at, p := a.firstMarked()
-	if p == nil || only != nil && p != only {
+	if p == nil || !p.carries() || only != nil && p != only {
 		return
 	}
 	w := a.composeFor(a.sent.at(at), p, out)

@@ -5,7 +5,11 @@ package assoc
 // This file alone decides by which path data goes.
 
 // usable is a path that data may be sent by.
-func (p *Path) usable() bool { return p.works() && p.confirmed && p.use == normal }
+func (p *Path) usable() bool { return p.works() && p.carries() }
+
+// carries reports whether anything but heartbeats may go by a path: the peer is known to be there, and our address is
+// one that the peer has (RFC 9260 section 5.4, RFC 5061 section 5.3).
+func (p *Path) carries() bool { return p.confirmed && p.use == normal }
 
 // works reports whether nothing speaks against a path.
 func (p *Path) works() bool { return p.state == Active && !p.suspicion.moved && !p.down }

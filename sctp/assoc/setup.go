@@ -49,6 +49,9 @@ func (a *Association) sendInit(now time.Time, out *Output) {
 // sendEcho sends the cookie back, (RFC 9260 section 5.1, C).
 func (a *Association) sendEcho(now time.Time, out *Output) {
 	a.began = now
+	if !a.target.confirmed { // section 5.4
+		a.endpoint.control = chunk.AppendHeartbeat(a.endpoint.control, a.heartbeatInfo(a.target, 0, now))
+	}
 	control := a.endpoint.control // what the INIT ACK has made us say
 	a.sendAlone(a.target, append(chunk.Append(nil, chunk.TypeCookieEcho, 0, a.echo), control...), out)
 	a.endpoint.control = control[:0]
@@ -85,20 +88,7 @@ func (a *Association) handleInitAck(c chunk.Chunk, in *arrival, out *Output) {
 		return
 	}
 	init, err := chunk.ParseInit(c.Body)
-	if init.Tag == 0 { // section 3.3.3
-		a.endpoint.Counters.BadInit++
-		return
-	}
-	cause, value := invalid(&init)
-	switch {
-	case err != nil:
-		cause = chunk.CauseProtocolViolation
-	case cause == 0 && init.Cookie == nil:
-		cause, value = chunk.CauseMissingParameter, binary.BigEndian.AppendUint16([]byte{0, 0, 0, 1}, uint16(chunk.ParamCookie))
-	}
-	if cause != 0 {
-		a.endpoint.refuse(in, init.Tag, cause, value, out)
-		a.fail(ReasonViolation, cause, out)
+	if !a.acceptable(c, &init, err, in, out) {
 		return
 	}
 	a.meet(&init, a.par.StreamsOut, a.random)
@@ -107,16 +97,48 @@ func (a *Association) handleInitAck(c chunk.Chunk, in *arrival, out *Output) {
 		a.target.measure(in.now.Sub(a.began))
 	}
 	a.state, a.tries, a.echo = cookieEchoed, 0, slices.Clone(init.Cookie)
-	if len(init.Unknown) > 0 { // section 3.2.1
+	if unknown := reported(init.Unknown); len(unknown) > 0 { // section 3.2.2
+		var list []byte
+		for _, whole := range unknown {
+			list = append(list, whole...)
+			list = append(list, make([]byte, -len(whole)&3)...)
+		}
 		a.endpoint.control = chunk.AppendError(a.endpoint.control, chunk.TypeError, 0,
-			chunk.Cause{Code: chunk.CauseUnrecognizedParameters, Value: slices.Concat(init.Unknown...)})
+			chunk.Cause{Code: chunk.CauseUnrecognizedParameters, Value: list})
 	}
 	a.sendEcho(in.now, out)
 }
 
+// acceptable reports whether an INIT ACK can be used, and answers one that cannot with an ABORT, which ends the set-up
+// (RFC 9260 section 3.3.3). One whose window is too small, or that is cut short, changes nothing.
+func (a *Association) acceptable(c chunk.Chunk, init *chunk.Init, err error, in *arrival, out *Output) bool {
+	cause, value := invalid(init)
+	switch {
+	case len(c.Whole) < chunk.InitSize:
+		a.endpoint.Counters.BadInit++
+		return false
+	case init.Tag == 0:
+		a.endpoint.Counters.BadInit++
+		a.endpoint.reply(in, a.tag, chunk.AppendError(nil, chunk.TypeAbort, chunk.Reflected), out)
+		a.fail(ReasonViolation, chunk.CauseInvalidParameter, out)
+		return false
+	case err != nil:
+		cause = chunk.CauseProtocolViolation
+	case cause == 0 && init.Cookie == nil:
+		cause, value = chunk.CauseMissingParameter, binary.BigEndian.AppendUint16([]byte{0, 0, 0, 1}, uint16(chunk.ParamCookie))
+	}
+	if cause == 0 {
+		return true
+	}
+	a.endpoint.refuse(in, init.Tag, cause, value, out)
+	if init.Window >= minWindow {
+		a.fail(ReasonViolation, cause, out)
+	}
+	return false
+}
+
 // learn makes the paths to the addresses that the peer has, in place of those that our user supposed (RFC 9260
-// section 5.1.2). What the user has named, and where the answer came from, is the peer's for certain (section
-// 5.4).
+// section 5.1.2). What he has named is confirmed, and nothing else (section 5.4).
 func (a *Association) learn(in *arrival, init *chunk.Init) {
 	e, listed := a.endpoint, append(slices.Clone(init.Addresses[:min(len(init.Addresses), maxAddresses)]), in.Remote)
 	a.paths = slices.DeleteFunc(a.paths, func(p *Path) bool {
@@ -126,9 +148,9 @@ func (a *Association) learn(in *arrival, init *chunk.Init) {
 		}
 		return gone
 	})
-	p := a.addPath(in.Pair, in.Port, true)
+	p := a.addPath(in.Pair, in.Port, false)
 	for _, address := range listed {
-		a.addPaths(address, in.Port, address == in.Remote)
+		a.addPaths(address, in.Port, false)
 	}
 	if !slices.Contains(a.paths, a.primary) {
 		a.primary = p

@@ -112,7 +112,7 @@ func (a *Association) handleShutdownAck(p *Path, out *Output) {
 		a.endpoint.Counters.Unexpected++
 		return
 	}
-	a.sendAlone(p, chunk.Append(nil, chunk.TypeShutdownComplete, 0, nil), out)
+	a.sendAlone(a.answersBy(p), chunk.Append(nil, chunk.TypeShutdownComplete, 0, nil), out)
 	a.end(out)
 }
 

@@ -107,9 +107,12 @@ func (a *Association) transmit(from *Path, now time.Time, out *Output) {
 
 // answerNow sends control chunks and a SACK, with data if they go where that goes.
 func (a *Association) answerNow(from *Path, now time.Time, out *Output) {
-	to := from
-	if to == nil {
-		to = a.destination()
+	if from != nil && !from.confirmed && from.use == normal {
+		a.answerUnconfirmed(from, out)
+	}
+	to := a.answersBy(from)
+	if !to.carries() {
+		return
 	}
 	if control := a.endpoint.control; len(control) > 0 {
 		w := a.compose(to, out)
@@ -121,21 +124,38 @@ func (a *Association) answerNow(from *Path, now time.Time, out *Output) {
 	if !a.sackDue {
 		return
 	}
-	if to = a.sackPath; to == nil {
-		to = a.destination()
-	}
-	w := a.compose(to, out)
+	w := a.compose(a.answersBy(a.sackPath), out)
 	a.fill(&w, now)
 	w.finish()
 }
 
+// answerUnconfirmed sends what may go to an address that the peer is not known to be at: answers to HEARTBEATs (RFC
+// 9260 section 5.4) and to an ASCONF (RFC 5061 section 5.2, E6). The others are left for another path.
+func (a *Association) answerUnconfirmed(p *Path, out *Output) {
+	w := a.compose(p, out)
+	others := a.endpoint.control[:0]
+	for rest := a.endpoint.control; len(rest) > 0; {
+		c, after, err := chunk.Next(rest)
+		if err != nil {
+			break
+		}
+		if one := rest[:len(rest)-len(after)]; c.Type == chunk.TypeHeartbeatAck || c.Type == chunk.TypeASCONFAck {
+			w.add(one)
+		} else {
+			others = append(others, one...)
+		}
+		rest = after
+	}
+	w.finish()
+	a.endpoint.control = others
+}
+
 // fill adds a SACK that is owed to a packet, and data.
 func (a *Association) fill(w *composer, now time.Time) {
-	owed := a.sackDue && (a.sackPath == nil || a.sackPath == w.path)
-	if owed {
+	if a.sackDue && a.answersBy(a.sackPath) == w.path {
 		a.addSACK(w)
 	}
-	if a.alive() && a.marked == 0 && w.path == a.current && a.current == a.choose(w.out) && w.path.open() > 0 {
+	if w.path.carries() && a.alive() && a.marked == 0 && w.path == a.current && a.current == a.choose(w.out) && w.path.open() > 0 {
 		a.addNew(w, now)
 	}
 }
@@ -162,7 +182,7 @@ func (a *Association) addSACK(w *composer) {
 // transmitMarked sends a packet of chunks again. It returns false if the window does not allow it.
 func (a *Association) transmitMarked(now time.Time, out *Output) bool {
 	at, p := a.firstMarked()
-	if p.open() <= 0 {
+	if p.open() <= 0 || !p.carries() {
 		return false
 	}
 	w := a.composeFor(a.sent.at(at), p, out)
@@ -176,7 +196,7 @@ func (a *Association) transmitMarked(now time.Time, out *Output) bool {
 func (a *Association) transmitNew(now time.Time, out *Output) bool {
 	p := a.choose(out)
 	p.rest(a.fragmentRoom(p), now)
-	if p.open() <= 0 || !a.windowOpen(a.upcoming()) {
+	if !p.carries() || p.open() <= 0 || !a.windowOpen(a.upcoming()) {
 		return false
 	}
 	w := a.compose(p, out)

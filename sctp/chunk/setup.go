@@ -12,6 +12,9 @@ import (
 // initHeader is the size of what stands in front of INIT's parameters, the chunk's header not included.
 const initHeader = 16
 
+// InitSize is that of an INIT or an INIT ACK without parameters, the chunk's header included.
+const InitSize = chunkHeader + initHeader
+
 // RandomSize is the size of the random number that keys are made of (RFC 4895 section 3.1), in octets.
 const RandomSize = 32
 

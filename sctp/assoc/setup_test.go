@@ -1,0 +1,559 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package assoc
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/sctp/chunk"
+)
+
+// edited is the peer's INIT or INIT ACK with one thing changed.
+func (s *script) edited(kind chunk.Type, change func(*chunk.Init)) []byte {
+	i := s.init
+	if kind == chunk.TypeInitAck {
+		i.Cookie = []byte("cookie")
+	}
+	change(&i)
+	return i.Append(nil, kind)
+}
+
+// longer is a chunk with more behind its last parameter.
+func longer(c []byte, more ...byte) []byte {
+	c = append(c, more...)
+	binary.BigEndian.PutUint16(c[2:], uint16(len(c)))
+	for len(c)%4 != 0 {
+		c = append(c, 0)
+	}
+	return c
+}
+
+// badSetups are INITs and INIT ACKs that cannot be (RFC 9260 sections 3.3.2, 3.3.3 and 5.1).
+var badSetups = []struct {
+	name      string
+	change    func(*chunk.Init)
+	more      []byte // parameters behind
+	init, ack string // answers
+	stays     bool   // in COOKIE-WAIT
+}{
+	{"no tag", func(i *chunk.Init) { i.Tag = 0 }, nil, "", "ABORT(T)", false},
+	{"no streams out", func(i *chunk.Init) { i.Out = 0 }, nil, "ABORT:7", "ABORT:7", false},
+	{"no streams in", func(i *chunk.Init) { i.In = 0 }, nil, "ABORT:7", "ABORT:7", false},
+	{"a window of 1499", func(i *chunk.Init) { i.Window = 1499 }, nil, "ABORT:7", "ABORT:7", true},
+	{"a host name", func(*chunk.Init) {}, []byte{0, 11, 0, 8, 'a', '.', 'b', 0}, "ABORT:5", "ABORT:5", false},
+	{"a random number of 31 octets", func(i *chunk.Init) { i.Random = make([]byte, 31) }, nil, "ABORT:13", "ABORT:13", false},
+	{"a parameter of length 0", func(*chunk.Init) {}, []byte{0x80, 1, 0, 0}, "ABORT:13", "ABORT:13", false},
+	{"a parameter of length 3", func(*chunk.Init) {}, []byte{0x80, 1, 0, 3}, "ABORT:13", "ABORT:13", false},
+	{"a parameter longer than the chunk", func(*chunk.Init) {}, []byte{0x80, 1, 0, 9, 0, 0, 0, 0}, "ABORT:13", "ABORT:13", false},
+	{"an IPv6 address of 4 octets", func(*chunk.Init) {}, []byte{0, 6, 0, 8, 1, 2, 3, 4}, "ABORT:13", "ABORT:13", false},
+	{"half a list of address types", func(*chunk.Init) {}, []byte{0, 12, 0, 5, 1}, "ABORT:13", "ABORT:13", false},
+}
+
+func TestBadInits(t *testing.T) {
+	for _, tt := range badSetups {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newScript(t, quiet(), 1, 1)
+			s.a = &Association{endpoint: s.e}
+			s.raw(s.pair, 0, longer(s.edited(chunk.TypeInit, tt.change), tt.more...))
+			for _, p := range s.packets {
+				if h, _, _ := chunk.Open(p.Octets); h.Tag != scriptTag {
+					t.Errorf("the ABORT has tag %#x", h.Tag)
+				}
+			}
+			if s.e.Counters.BadInit != 1 || len(s.e.byTag) > 0 {
+				t.Errorf("%+v", s.e.Counters)
+			}
+			if tt.init == "" {
+				s.expect(tt.name)
+			} else {
+				s.expect(tt.name, tt.init)
+			}
+		})
+	}
+}
+
+// TestBadInitsOfAssociation has the same ones leave an association as it is.
+func TestBadInitsOfAssociation(t *testing.T) {
+	s := accepted(t, quiet(), 1, 1)
+	for _, tt := range badSetups {
+		s.raw(s.pair, 0, longer(s.edited(chunk.TypeInit, tt.change), tt.more...))
+		s.peer(longer(s.edited(chunk.TypeInitAck, tt.change), tt.more...))
+	}
+	if s.a.state != established || s.a.peerTag != scriptTag {
+		t.Errorf("state %d", s.a.state)
+	}
+}
+
+func TestBadInitAcks(t *testing.T) {
+	rows := append(slices.Clone(badSetups), struct {
+		name      string
+		change    func(*chunk.Init)
+		more      []byte
+		init, ack string
+		stays     bool
+	}{"no cookie", func(i *chunk.Init) { i.Cookie = nil }, nil, "", "ABORT:2", false})
+	for _, tt := range rows {
+		t.Run(tt.name, func(t *testing.T) {
+			s := connecting(t, quiet(), 1, 1)
+			s.take()
+			s.peer(longer(s.edited(chunk.TypeInitAck, tt.change), tt.more...))
+			want := uint32(scriptTag)
+			if tt.ack == "ABORT(T)" {
+				want = s.a.tag // reflected
+			}
+			for _, p := range s.packets {
+				if h, _, _ := chunk.Open(p.Octets); h.Tag != want {
+					t.Errorf("the ABORT has tag %#x, want %#x", h.Tag, want)
+				}
+			}
+			s.expect(tt.name, tt.ack)
+			if stays := s.a.state == cookieWait; stays != tt.stays {
+				t.Errorf("state %d", s.a.state)
+			}
+			if _, failed := s.saw(Failed); failed == tt.stays || len(s.e.byTag) > 0 != tt.stays {
+				t.Errorf("the user is told that it failed: %t", failed)
+			}
+		})
+	}
+}
+
+// TestSetupStandsAlone drops INIT and INIT ACK that come with other chunks, and cut short (RFC 9260 sections 5.1 and
+// 6.10).
+func TestSetupStandsAlone(t *testing.T) {
+	s := newScript(t, quiet(), 1, 1)
+	s.raw(s.pair, 0, s.init.Append(nil, chunk.TypeInit), s.data(0, "x"))
+	s.raw(s.pair, 0, s.data(0, "x"), s.init.Append(nil, chunk.TypeInit))
+	s.raw(s.pair, 0, chunk.Append(nil, chunk.TypeInit, 0, make([]byte, 15)))
+	if len(s.take()) > 0 || s.e.Counters.BadTag != 2 || s.e.Counters.BadInit != 1 {
+		t.Errorf("%+v", s.e.Counters)
+	}
+	s = connecting(t, quiet(), 1, 1)
+	s.take()
+	s.peer(s.edited(chunk.TypeInitAck, func(*chunk.Init) {}), s.data(0, "x"))
+	s.peer(plain(chunk.TypeCookieAck), s.edited(chunk.TypeInitAck, func(*chunk.Init) {}))
+	s.peer(chunk.Append(nil, chunk.TypeInitAck, 0, make([]byte, 15)))
+	s.expect("INIT ACK with others")
+	if s.a.state != cookieWait {
+		t.Errorf("state %d", s.a.state)
+	}
+	s.answerInit("c")
+	s.expect("INIT ACK", "COOKIE-ECHO")
+}
+
+// unknownParameters are of all four actions, a second address behind (RFC 9260 section 3.2.1).
+var unknownParameters = []struct {
+	first          byte
+	reported, read bool
+}{{0x3f, false, false}, {0x7f, true, false}, {0xbf, false, true}, {0xff, true, true}}
+
+func TestUnknownParametersOfInit(t *testing.T) {
+	for _, tt := range unknownParameters {
+		t.Run(fmt.Sprintf("%x", tt.first), func(t *testing.T) {
+			s := newScript(t, quiet(), 2, 1)
+			unknown := []byte{tt.first, 1, 0, 7, 'a', 'b', 'c'}
+			second := chunk.AppendAddress(nil, scriptRemote[1])
+			s.raw(s.pair, 0, longer(s.init.Append(nil, chunk.TypeInit), append(append(unknown, 0), second...)...))
+			ack := s.initAck()
+			if reported := len(ack.Unrecognized) == 1 && bytes.Equal(ack.Unrecognized[0], unknown); reported != tt.reported {
+				t.Errorf("reported is %x", ack.Unrecognized)
+			}
+			s.raw(s.pair, ack.Tag, chunk.Append(nil, chunk.TypeCookieEcho, 0, ack.Cookie))
+			if read := s.a.path(Pair{s.local[1], scriptRemote[1]}) != nil; read != tt.read {
+				t.Errorf("the rest is read: %t", read)
+			}
+		})
+	}
+}
+
+func TestUnknownParametersOfInitAck(t *testing.T) {
+	for _, tt := range unknownParameters {
+		t.Run(fmt.Sprintf("%x", tt.first), func(t *testing.T) {
+			s := connecting(t, quiet(), 2, 1)
+			s.take()
+			unknown := []byte{tt.first, 1, 0, 7, 'a', 'b', 'c', 0, tt.first, 2, 0, 5, 'd', 0, 0, 0}
+			second := chunk.AppendAddress(nil, scriptRemote[1])
+			s.peer(longer(s.edited(chunk.TypeInitAck, func(*chunk.Init) {}), append(slices.Clone(unknown), second...)...))
+			if tt.reported && tt.read && !bytes.Contains(s.packets[0].Octets, unknown) {
+				t.Error("the report has not the two, each with its padding")
+			}
+			if tt.reported {
+				s.expect("INIT ACK", "COOKIE-ECHO ERROR:8")
+			} else {
+				s.expect("INIT ACK", "COOKIE-ECHO")
+			}
+			if read := s.a.path(Pair{s.local[1], scriptRemote[1]}) != nil; read != tt.read {
+				t.Errorf("the rest is read: %t", read)
+			}
+		})
+	}
+}
+
+func TestUnknownChunks(t *testing.T) {
+	for _, tt := range []struct {
+		kind  chunk.Type
+		error string
+		read  bool
+	}{{0x3e, "", false}, {0x7e, "ERROR:6", false}, {0xbe, "", true}, {0xfe, "ERROR:6", true}} {
+		t.Run(tt.kind.String(), func(t *testing.T) {
+			s := accepted(t, quiet(), 1, 1)
+			unknown := chunk.Append(nil, tt.kind, 3, []byte("abc"))
+			s.peer(unknown, s.data(0, "x"))
+			var want []string
+			switch {
+			case tt.read && tt.error != "":
+				want = []string{tt.error + " SACK+0"}
+			case tt.read:
+				want = []string{"SACK+0"}
+			case tt.error != "":
+				want = []string{tt.error}
+			}
+			for _, p := range s.packets {
+				if tt.error != "" && !bytes.Contains(p.Octets, unknown[:7]) {
+					t.Error("the report has not the whole chunk")
+				}
+			}
+			s.expect(tt.error, want...)
+		})
+	}
+}
+
+// TestReportsAreBounded has a peer send hundreds of chunks and parameters that are unknown: what it is told is no more
+// than what came, and no packet has a length that cannot be.
+func TestReportsAreBounded(t *testing.T) {
+	unknown := bytes.Repeat([]byte{0xff, 1, 0, 4}, 15_000)
+	for _, n := range []int{1, 50, 400, 15_000} {
+		s := newScript(t, quiet(), 1, 1)
+		init := longer(s.init.Append(nil, chunk.TypeInit), unknown[:4*n]...)
+		s.raw(s.pair, 0, init)
+		for _, p := range s.packets {
+			if len(p.Octets) > 1232 {
+				t.Errorf("an INIT of %d octets is answered with %d", len(init), len(p.Octets))
+			}
+		}
+		if n <= 50 && len(s.initAck().Unrecognized) != n {
+			t.Errorf("%d parameters are not all reported", n)
+		}
+		s = connecting(t, quiet(), 1, 1)
+		s.take()
+		s.peer(longer(s.edited(chunk.TypeInitAck, func(*chunk.Init) {}), unknown[:4*n]...))
+		for _, p := range s.packets {
+			if len(p.Octets) > 1232 {
+				t.Errorf("a COOKIE ECHO of %d octets", len(p.Octets))
+			}
+		}
+	}
+	for _, n := range []int{1, 10, 300, 15_000} {
+		s := accepted(t, quiet(), 1, 1)
+		s.peer(bytes.Repeat([]byte{0xfe, 0, 0, 4}, n))
+		if out := len(s.packets[0].Octets); len(s.packets) != 1 || out > 12+4*n+12 {
+			t.Errorf("%d unknown chunks of 4 octets are answered with %d packets, %d octets", n, len(s.packets), out)
+		}
+	}
+}
+
+// TestStreamNumbers has each end use no more streams than the other takes (RFC 9260 sections 3.3.3 and 5.1.1).
+func TestStreamNumbers(t *testing.T) {
+	par := quiet()
+	par.StreamsOut, par.StreamsIn = 20, 30
+	s := newScript(t, par, 1, 1)
+	s.init.Out, s.init.In = 40, 7
+	s.raw(s.pair, 0, s.init.Append(nil, chunk.TypeInit))
+	ack := s.initAck()
+	if ack.Out != 7 || ack.In != 30 {
+		t.Errorf("the INIT ACK has %d and %d streams", ack.Out, ack.In)
+	}
+	s.accept()
+	if s.a.Streams() != 7 || s.a.inLimit != 30 {
+		t.Errorf("%d out, %d in", s.a.Streams(), s.a.inLimit)
+	}
+	if err := s.a.Send(Message{Stream: 7, User: []byte("x")}, s.now, &s.out); err != ErrStream {
+		t.Error(err)
+	}
+	s = newScript(t, par, 1, 1)
+	s.init.Out, s.init.In = 3, 100
+	s.accept()
+	if s.a.Streams() != 20 || s.a.inLimit != 3 {
+		t.Errorf("%d out, %d in", s.a.Streams(), s.a.inLimit)
+	}
+}
+
+// TestAddressLists has peers list addresses (RFC 9260 section 5.1.2).
+func TestAddressLists(t *testing.T) {
+	many := make([]netip.Addr, 500)
+	for i := range many {
+		many[i] = netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 9, 14: byte(i >> 8), 15: byte(i)})
+	}
+	for _, tt := range []struct {
+		name  string
+		list  []netip.Addr
+		paths int // from one address of ours
+	}{
+		{"none", nil, 1},
+		{"the source", scriptRemote[:1], 1},
+		{"another, without the source", scriptRemote[1:], 2},
+		{"both", scriptRemote, 2},
+		{"twice the same", []netip.Addr{scriptRemote[1], scriptRemote[1]}, 2},
+		{"of another family", addresses("192.0.2.7"), 1},
+		{"of many hosts, of none, and of this one", addresses("ff02::1", "::", "::1", "fe80::7"), 1},
+		{"hundreds", many, maxAddresses + 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, made := range []func() *script{func() *script {
+				s := newScript(t, quiet(), 1, 1)
+				s.init.Addresses = tt.list
+				s.accept()
+				return s
+			}, func() *script {
+				s := connecting(t, quiet(), 1, 1)
+				s.init.Addresses = tt.list
+				s.answerInit("c")
+				s.peer(plain(chunk.TypeCookieAck))
+				return s
+			}} {
+				s := made()
+				if len(s.a.paths) != tt.paths {
+					t.Errorf("%d paths, want %d", len(s.a.paths), tt.paths)
+				}
+				for _, p := range s.a.paths {
+					if p.confirmed != (p.Remote == s.remote[0]) {
+						t.Errorf("%v is confirmed: %t", p.Pair, p.confirmed)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestAddressTypes lists no addresses of a family that the peer cannot use (RFC 9260 section 5.1.2).
+func TestAddressTypes(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		types []uint16
+		want  int
+	}{{"all", nil, 3}, {"IPv6", []uint16{chunk.AddressIPv6}, 2}, {"IPv4 and IPv6", []uint16{chunk.AddressIPv4, chunk.AddressIPv6}, 3},
+		{"IPv4, but IPv6 is used", []uint16{chunk.AddressIPv4}, 3}} {
+		s := newScript(t, quiet(), 2, 1)
+		s.e.SetAddresses(append(addresses("192.0.2.1"), s.local...))
+		s.init.AddressTypes = tt.types
+		s.raw(s.pair, 0, s.init.Append(nil, chunk.TypeInit))
+		if ack := s.initAck(); len(ack.Addresses) != tt.want || ack.AddressTypes != nil {
+			t.Errorf("%s: %v are listed", tt.name, ack.Addresses)
+		}
+	}
+}
+
+// TestSetupTimers follows T1-init and T1-cookie: RTO doubles, the addresses take turns, the chunks are the same, and
+// after Max.Init.Retransmits the user is told (RFC 9260 sections 4, 5.1 and 5.1.4).
+func TestSetupTimers(t *testing.T) {
+	for _, state := range []string{"INIT", "COOKIE-ECHO"} {
+		t.Run(state, func(t *testing.T) {
+			par := quiet()
+			par.MaxInitRetrans, par.AddressChanges = 4, false
+			s := connecting(t, par, 1, 2)
+			if state == "COOKIE-ECHO" {
+				s.take()
+				s.answerInit("cookie")
+			}
+			first := s.packets[0].Octets
+			s.expect("the first", state)
+			for _, step := range []struct {
+				after time.Duration
+				to    string
+			}{{1, "to 1: "}, {1, ""}, {2, "to 1: "}, {2, ""}} {
+				s.run(step.after*time.Second - time.Millisecond)
+				s.expect("too early")
+				s.run(time.Millisecond)
+				if len(s.packets) != 1 || !bytes.Equal(s.packets[0].Octets, first) {
+					t.Error("not the same chunk again")
+				}
+				s.expect("again", step.to+state)
+			}
+			s.run(time.Minute)
+			s.expect("after the last")
+			if e, failed := s.saw(Failed); !failed || e.Reason != ReasonNoAnswer || len(s.e.byTag)+len(s.e.byPeer) > 0 {
+				t.Errorf("%v: %+v", failed, e)
+			}
+		})
+	}
+}
+
+// TestNothingIsKeptOfInits has INITs come that no cookie follows: nothing is kept of them (RFC 9260 section 5.1, B).
+func TestNothingIsKeptOfInits(t *testing.T) {
+	s := newScript(t, quiet(), 1, 1)
+	flood := func() {
+		for i := range 5000 {
+			s.init.Tag, s.init.TSN = uint32(i+1), uint32(i)
+			s.remote[0] = scriptRemote[0]
+			from := netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 9, 12: byte(i >> 8), 13: byte(i)})
+			s.raw(Pair{s.local[0], from}, 0, s.init.Append(nil, chunk.TypeInit))
+			s.take()
+		}
+	}
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	flood()
+	before := heap()
+	flood()
+	if grown := heap() - before; grown > 64<<10 || len(s.e.byTag)+len(s.e.byPeer) > 0 || !s.e.Next().IsZero() {
+		t.Errorf("%d octets more after 5000 INITs, %d associations", grown, len(s.e.byTag))
+	}
+}
+
+// TestNoRoom refuses associations beyond those that may be, and all where no one listens, when the INIT comes and when
+// the cookie does (RFC 9260 section 5.1).
+func TestNoRoom(t *testing.T) {
+	s := newScript(t, quiet(), 1, 1)
+	s.raw(s.pair, 0, s.init.Append(nil, chunk.TypeInit))
+	ack := s.initAck()
+	s.a = &Association{endpoint: s.e}
+	s.e.config.MaxAssociations = 0
+	s.raw(s.pair, 0, s.init.Append(nil, chunk.TypeInit))
+	s.expect("INIT", "ABORT:4")
+	s.raw(s.pair, ack.Tag, chunk.Append(nil, chunk.TypeCookieEcho, 0, ack.Cookie))
+	s.expect("COOKIE ECHO", "ABORT:4")
+	s.e.config.Listen = false
+	s.raw(s.pair, 0, s.init.Append(nil, chunk.TypeInit))
+	s.expect("INIT where no one listens", "ABORT")
+	if s.e.Counters.Refused != 3 || len(s.e.byTag) > 0 {
+		t.Errorf("%+v", s.e.Counters)
+	}
+}
+
+// TestCookieAckComesFirst has data come with the cookie: it is acknowledged at once, behind the COOKIE ACK (RFC 9260
+// section 5.1.5).
+func TestCookieAckComesFirst(t *testing.T) {
+	s := newScript(t, quiet(), 1, 1)
+	s.raw(s.pair, 0, s.init.Append(nil, chunk.TypeInit))
+	ack := s.initAck()
+	s.raw(s.pair, ack.Tag, chunk.Append(nil, chunk.TypeCookieEcho, 0, ack.Cookie), s.data(0, "one"), s.data(1, "two"))
+	s.expect("cookie and data", "COOKIE-ACK SACK+1")
+	if got := s.received(); got != "one two" {
+		t.Errorf("received is %q", got)
+	}
+}
+
+// TestSimultaneousSetup has both ends ask at once, and one of their packets get lost: one association is made, of the
+// same tags at both ends (RFC 9260 sections 5.2.1 and 5.2.4).
+func TestSimultaneousSetup(t *testing.T) {
+	for drop := -1; drop < 8; drop++ {
+		for _, later := range []time.Duration{0, 3 * time.Millisecond, 7 * time.Millisecond, 12 * time.Millisecond} {
+			t.Run(fmt.Sprint(drop, later), func(t *testing.T) { testSimultaneousSetup(t, drop, later) })
+		}
+	}
+}
+
+func testSimultaneousSetup(t *testing.T, drop int, later time.Duration) {
+	w := newWorld(t, dual(), Defaults())
+	n := 0
+	w.lost = func(int, Packet) bool {
+		n++
+		return n-1 == drop
+	}
+	for i, h := range w.hosts {
+		// Parameters that are not the endpoint's own must stand in the INIT ACK, too.
+		par := Defaults()
+		par.StreamsOut, par.PartialReliability, par.ReceiveBuffer = 5, false, 100_000
+		if i == 1 && h.a != nil {
+			break // the other was faster
+		}
+		a, err := h.end.Connect(w.hosts[1-i].end.config.Addresses, 5000, 0, par, w.now, &h.out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.a = a
+		h.flush()
+		w.run(later)
+	}
+	w.run(10 * time.Second)
+	a, b := w.hosts[0].a, w.hosts[1].a
+	if a.state != established || b.state != established || a.tag != b.peerTag || b.tag != a.peerTag || len(w.hosts[0].end.byTag) != 1 || len(w.hosts[1].end.byTag) != 1 {
+		t.Fatalf("states %d, %d; tags %x %x, %x %x", a.state, b.state, a.tag, a.peerTag, b.tag, b.peerTag)
+	}
+	if a.nextTSN != b.got.cumulative+1 || b.nextTSN != a.got.cumulative+1 {
+		t.Errorf("the ends differ in their first TSNs")
+	}
+	w.hosts[0].say(0, []byte("a"), false)
+	w.hosts[1].say(0, []byte("b"), false)
+	w.run(5 * time.Second)
+	w.expect(0, []string{"0:b"})
+	w.expect(1, []string{"0:a"})
+	if a.addresses {
+		if !bytes.Equal(a.key, b.key) {
+			t.Error("the keys differ")
+		}
+	}
+}
+
+// TestCollisionAnswer has an INIT cross ours: the answer has what our INIT had, and goes to an address that the user
+// has named (RFC 9260 section 5.2.1).
+func TestCollisionAnswer(t *testing.T) {
+	par := quiet()
+	par.StreamsOut, par.StreamsIn, par.ReceiveBuffer, par.PartialReliability = 3, 5, 77_777, false
+	for _, echoed := range []bool{false, true} {
+		s := connecting(t, quiet(), 1, 1)
+		s.e.leave(s.a)
+		a, err := s.e.Connect(s.remote, scriptPeerPort, 0, par, s.now, &s.out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.a = a
+		s.take()
+		s.init.Addresses = scriptRemote
+		if echoed {
+			s.answerInit("cookie")
+		}
+		state := s.a.state
+		s.take()
+		s.raw(s.pair, 0, s.init.Append(nil, chunk.TypeInit))
+		ack := s.initAck()
+		if ack.Tag != a.tag || ack.TSN != a.firstTSN || ack.In != 5 || ack.Out != 3 || ack.Window != 77_777 || ack.ForwardTSN {
+			t.Errorf("%+v", ack)
+		}
+		s.raw(Pair{s.local[0], scriptRemote[1]}, 0, s.init.Append(nil, chunk.TypeInit))
+		if !echoed && (len(s.packets) != 1 || s.packets[0].Remote != scriptRemote[0]) {
+			t.Errorf("the answer goes to an address that the user has not named: %v", s.packets)
+		}
+		s.take()
+		if s.init.Addresses = append(slices.Clone(scriptRemote), addresses("2001:db8:66::1")...); echoed {
+			s.raw(s.pair, 0, s.init.Append(nil, chunk.TypeInit))
+			s.expect("an INIT with a new address", "ABORT:11")
+		}
+		if s.a.state != state {
+			t.Errorf("state %d", s.a.state)
+		}
+	}
+}
+
+// TestNoRandomTagIsZero draws tags until none is 0 and none is in use (RFC 9260 section 5.3.1).
+func TestNoRandomTagIsZero(t *testing.T) {
+	s := newScript(t, quiet(), 1, 1)
+	s.e.byTag[5] = &Association{}
+	drawn := []byte{0, 5, 6}
+	s.e.config.Random = func(b []byte) {
+		clear(b)
+		b[len(b)-1], drawn = drawn[0], drawn[1:]
+	}
+	if tag := s.e.newTag(); tag != 6 {
+		t.Errorf("the tag is %d", tag)
+	}
+}
+
+// TestLinkLocalSetup sets up between addresses of a link.
+func TestLinkLocalSetup(t *testing.T) {
+	w := newWorld(t, [2][]netip.Addr{addresses("fe80::a%eth0"), addresses("fe80::b%eth0")}, Defaults())
+	w.connect(w.hosts[1].end.config.Addresses...)
+	w.hosts[1].say(0, []byte("x"), false)
+	w.run(time.Second)
+	w.expect(0, []string{"0:x"})
+}
