@@ -26,7 +26,7 @@ type Conn struct {
 
 	// The endpoint's mutex holds these.
 	credit  int  // octets that were read, for the engine
-	woken   bool // the batch at work knows that the reader is to be woken
+	woken   bool // the turn with the engine knows that the reader is to be woken
 	closing bool // nothing more is to be sent
 	shut    bool // nor read
 	remote  Addr // at the end
@@ -48,13 +48,13 @@ func newConn(e *Endpoint, ready bool) *Conn {
 }
 
 // note does what an event asks for.
-func (c *Conn) note(ev *assoc.Event, b *batch) {
+func (c *Conn) note(ev *assoc.Event) {
 	switch ev.Kind {
 	case assoc.Connected:
 		close(c.ready)
 	case assoc.Received:
 		c.credit += c.inbox.put(&ev.Data)
-		c.wake(b)
+		c.wake()
 	case assoc.Writable:
 		c.writable.send()
 	case assoc.PeerShutdown:
@@ -68,11 +68,11 @@ func (c *Conn) note(ev *assoc.Event, b *batch) {
 	}
 }
 
-// wake has the reader look when the batch is done.
-func (c *Conn) wake(b *batch) {
+// wake has the reader look when the turn is over.
+func (c *Conn) wake() {
 	if !c.woken {
 		c.woken = true
-		b.woken = append(b.woken, c)
+		c.endpoint.woken = append(c.endpoint.woken, c)
 	}
 }
 
@@ -122,11 +122,11 @@ func (c *Conn) read(b []byte) (int, MessageInfo, error) {
 
 // give has the engine know what was read.
 func (c *Conn) give(credit int) {
-	b := c.endpoint.begin()
+	t := c.endpoint.begin()
 	if c.ended == nil {
-		c.a.Read(credit, b.now, &b.Output)
+		c.a.Read(credit, t.now, t.Output)
 	}
-	c.endpoint.finish(b)
+	c.endpoint.finish(t)
 }
 
 // maxWrite is the largest message that Write makes.
@@ -154,12 +154,12 @@ func (c *Conn) send(m *assoc.Message) error {
 		if err := c.writing.err(); err != nil {
 			return err
 		}
-		b := c.endpoint.begin()
+		t := c.endpoint.begin()
 		err := c.mayWrite()
 		if err == nil {
-			err = c.a.Send(*m, b.now, &b.Output)
+			err = c.a.Send(*m, t.now, t.Output)
 		}
-		c.endpoint.finish(b)
+		c.endpoint.finishSend(t)
 		if err != assoc.ErrBlocked {
 			c.writable.send() // for the next writer
 			return err
@@ -226,13 +226,13 @@ func (c *Conn) SetWriteDeadline(t time.Time) error {
 // CloseWrite ends the association when all that was written is acknowledged (RFC 9260 section 9.2). Until then, and
 // until the peer has written what it had begun with, messages come and can be read.
 func (c *Conn) CloseWrite() error {
-	b := c.endpoint.begin()
+	t := c.endpoint.begin()
 	was := c.closing
 	if !was {
 		c.closing = true
-		c.shutdown(b)
+		c.shutdown(t)
 	}
-	c.endpoint.finish(b)
+	c.endpoint.finish(t)
 	if was {
 		return c.opError("close", net.ErrClosed)
 	}
@@ -241,31 +241,31 @@ func (c *Conn) CloseWrite() error {
 
 // Close is CloseWrite, and reads no more.
 func (c *Conn) Close() error {
-	b := c.endpoint.begin()
+	t := c.endpoint.begin()
 	was := c.shut
 	if !was {
-		c.close(b)
+		c.close(t)
 	}
-	c.endpoint.finish(b)
+	c.endpoint.finish(t)
 	if was {
 		return c.opError("close", net.ErrClosed)
 	}
 	return nil
 }
 
-func (c *Conn) close(b *batch) {
+func (c *Conn) close(t turn) {
 	c.shut, c.closing = true, true
 	credit := c.inbox.close()
 	if c.ended == nil {
-		c.a.Read(credit, b.now, &b.Output)
+		c.a.Read(credit, t.now, t.Output)
 	}
-	c.shutdown(b)
+	c.shutdown(t)
 }
 
-func (c *Conn) shutdown(b *batch) {
+func (c *Conn) shutdown(t turn) {
 	c.writable.send()
 	if c.ended == nil {
-		c.a.Shutdown(b.now, &b.Output)
+		c.a.Shutdown(t.now, t.Output)
 	}
 }
 
@@ -291,11 +291,11 @@ func (c *Conn) Abort(reason string) {
 }
 
 func (c *Conn) abort(reason string) {
-	b := c.endpoint.begin()
+	t := c.endpoint.begin()
 	if c.ended == nil {
-		c.a.Abort(reason, &b.Output)
+		c.a.Abort(reason, t.Output)
 	}
-	c.endpoint.finish(b)
+	c.endpoint.finish(t)
 }
 
 func (c *Conn) opError(op string, err error) error {

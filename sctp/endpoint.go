@@ -25,19 +25,25 @@ type Endpoint struct {
 	sockets sockets
 	accepts chan *Conn
 
-	mu       sync.Mutex // holds the engine and what follows
+	stopped  chan struct{} // closed by Close
+	finished chan struct{} // closed with the sockets
+	quick    signal        // for the goroutine that sends for users who send quickly
+
+	mu       sync.Mutex // holds the engine and all that follows
 	engine   *assoc.Endpoint
 	local    []netip.Addr // that new associations have
 	conns    map[*Conn]struct{}
-	idle     []*batch
+	woken    []*Conn // have something for their readers, in this turn
 	timer    *time.Timer
 	armed    time.Time // when the timer goes off; zero is never
-	closing  bool      // no new associations; with the last one the sockets are closed
+	closing  bool      // no new associations; with the last one the endpoint is closed
 	closed   bool
-	stopped  chan struct{} // closed by Close
-	finished chan struct{} // closed with the sockets
+	released bool // the sockets, too
 
-	sending sync.Mutex // taken before mu is let go, so that packets leave in the order that the engine gave them
+	filling, leaving *assoc.Output // what the engine puts out, and what is being sent
+	sending          bool          // by someone
+	lastSend         time.Time     // when a user sent a message
+	quickSends       int           // of them that came quickly behind each other
 }
 
 // open opens an endpoint at an address.
@@ -64,7 +70,8 @@ func (c *Config) openAt(ctx context.Context, name, address string, listen bool) 
 	}
 	e := &Endpoint{
 		network: n, config: *c, par: Defaults(), addr: *local, conns: map[*Conn]struct{}{},
-		stopped: make(chan struct{}), finished: make(chan struct{}),
+		stopped: make(chan struct{}), finished: make(chan struct{}), quick: newSignal(),
+		filling: &assoc.Output{}, leaving: &assoc.Output{},
 	}
 	e.config.fill(&e.par)
 	e.accepts = make(chan *Conn, e.config.Backlog)
@@ -88,6 +95,7 @@ func (c *Config) openAt(ctx context.Context, name, address string, listen bool) 
 	})
 	e.timer = time.AfterFunc(time.Hour, e.tick)
 	e.sockets.each(func(s *port.Pairs) { go e.read(s) })
+	go e.sendQuick()
 	return e, nil
 }
 
@@ -133,18 +141,18 @@ func (e *Endpoint) dial(ctx context.Context, address string) (*Conn, error) {
 	}
 	sources := e.sourcesTo(remote.Hosts)
 	c := newConn(e, false)
-	b := e.begin()
+	t := e.begin()
 	if e.closing {
-		e.finish(b)
+		e.finish(t)
 		return nil, net.ErrClosed
 	}
 	e.preferSources(sources)
-	c.a, err = e.engine.Connect(remote.Hosts, remote.Port, remote.UDP, e.par, b.now, &b.Output)
+	c.a, err = e.engine.Connect(remote.Hosts, remote.Port, remote.UDP, e.par, t.now, t.Output)
 	if err == nil {
 		c.a.User = c
 		e.conns[c] = struct{}{}
 	}
-	e.finish(b)
+	e.finish(t)
 	if err != nil {
 		return nil, err
 	}
@@ -162,9 +170,9 @@ func (e *Endpoint) dial(ctx context.Context, address string) (*Conn, error) {
 // Close takes no new associations. Those that there are go on, and with the end of the last one the endpoint's
 // sockets are closed.
 func (e *Endpoint) Close() error {
-	b := e.begin()
+	t := e.begin()
 	if e.closing {
-		e.finish(b)
+		e.finish(t)
 		return net.ErrClosed
 	}
 	e.closing = true
@@ -172,9 +180,9 @@ func (e *Endpoint) Close() error {
 	e.engine.SetListen(false)
 	for len(e.accepts) > 0 {
 		c := <-e.accepts
-		c.a.Abort("not accepted", &b.Output)
+		c.a.Abort("not accepted", t.Output)
 	}
-	e.finish(b)
+	e.finish(t)
 	return nil
 }
 
@@ -182,20 +190,20 @@ func (e *Endpoint) Close() error {
 // ctx is done before, it aborts them.
 func (e *Endpoint) Shutdown(ctx context.Context) error {
 	_ = e.Close() // or it was closed before
-	b := e.begin()
+	t := e.begin()
 	for c := range e.conns {
-		c.close(b)
+		c.close(t)
 	}
-	e.finish(b)
+	e.finish(t)
 	select {
 	case <-e.finished:
 		return nil
 	case <-ctx.Done():
 	}
-	b = e.begin()
+	t = e.begin()
 	for c := range e.conns {
-		c.a.Abort("the endpoint is closed", &b.Output)
+		c.a.Abort("the endpoint is closed", t.Output)
 	}
-	e.finish(b)
+	e.finish(t)
 	return ctx.Err()
 }

@@ -3,69 +3,123 @@
 package sctp
 
 import (
-	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/sctp/assoc"
 )
 
-// batch is what one turn with the engine puts out.
-type batch struct {
-	assoc.Output
-	now     time.Time
-	woken   []*Conn              // have something for their readers
-	refused []*assoc.Association // for whom there is no room to wait
-	write   [2][]port.Paired
+// turn is one with the engine: what it puts out, and at what time. The endpoint's mutex is held.
+type turn struct {
+	*assoc.Output
+	now time.Time
 }
 
 // begin takes the engine. finish must follow.
-func (e *Endpoint) begin() *batch {
+func (e *Endpoint) begin() turn {
 	e.mu.Lock()
-	var b *batch
-	if last := len(e.idle) - 1; last >= 0 {
-		b, e.idle = e.idle[last], e.idle[:last]
-	} else {
-		b = &batch{}
-	}
-	b.now = time.Now()
-	return b
+	return turn{e.filling, time.Now()}
 }
 
-// finish does what events ask for, lets the engine go, wakes readers and sends.
-func (e *Endpoint) finish(b *batch) {
-	e.note(b)
-	for i := 0; i < len(b.woken); i++ {
-		c := b.woken[i]
+// finish does what events ask for, wakes readers, lets the engine go, and sends what has come out of it.
+func (e *Endpoint) finish(t turn) {
+	send := e.settle(t)
+	if send {
+		e.sending = true
+	}
+	e.mu.Unlock()
+	if send {
+		e.send()
+	}
+}
+
+// A user who sends so many messages in a row, each so soon after the one before, is served by a goroutine that sends
+// them together. For who sends now and then its start would take longer than to send.
+const (
+	quickly  = 50 * time.Microsecond
+	quickRow = 8
+)
+
+// finishSend is finish after a user has sent a message.
+func (e *Endpoint) finishSend(t turn) {
+	if t.now.Sub(e.lastSend) > quickly {
+		e.quickSends = 0
+	}
+	e.lastSend = t.now
+	if e.quickSends++; e.quickSends <= quickRow {
+		e.finish(t)
+		return
+	}
+	send := e.settle(t)
+	e.mu.Unlock()
+	if send {
+		e.quick.send()
+	}
+}
+
+// settle ends a turn. It reports whether there are packets that no one is sending.
+func (e *Endpoint) settle(t turn) (send bool) {
+	e.note(t)
+	for _, c := range e.woken {
 		if c.credit > 0 {
-			c.a.Read(c.credit, b.now, &b.Output)
+			c.a.Read(c.credit, t.now, t.Output)
 			c.credit = 0
-			e.note(b)
 		}
 		c.woken = false
+		c.inbox.more.send()
 	}
-	last := e.closing && len(e.conns) == 0 && !e.closed
-	if last {
+	clear(e.woken)
+	e.woken = e.woken[:0]
+	e.note(t) // reading tells of nothing that could be read
+	e.arm(t.now)
+	if e.closing && len(e.conns) == 0 && !e.closed {
 		e.closed = true
 		e.timer.Stop()
 	}
-	e.arm(b.now)
-	e.sending.Lock()
-	e.mu.Unlock()
-	for _, c := range b.woken {
-		c.inbox.more.send()
+	return (len(t.Packets) > 0 || e.closed) && !e.sending
+}
+
+// send sends what has come out of the engine, until there is no more: what comes while packets are being sent is
+// taken along by the same goroutine. So packets leave in the order that the engine gave them, and under load many in
+// one system call.
+func (e *Endpoint) send() {
+	for {
+		e.mu.Lock()
+		if len(e.filling.Packets) == 0 {
+			e.sending = false
+			release := e.closed && !e.released
+			e.released = e.released || release
+			e.mu.Unlock()
+			if release {
+				e.release()
+			}
+			return
+		}
+		out := e.filling
+		e.filling, e.leaving = e.leaving, out
+		e.mu.Unlock()
+		e.sockets.write(out.Packets)
+		out.Reset()
 	}
-	e.sockets.write(b)
-	e.sending.Unlock()
-	if last {
-		e.release()
+}
+
+// sendQuick sends for users who send quickly.
+func (e *Endpoint) sendQuick() {
+	for {
+		select {
+		case <-e.quick:
+		case <-e.finished:
+			return
+		}
+		e.mu.Lock()
+		mine := !e.sending
+		e.sending = true
+		e.mu.Unlock()
+		if mine {
+			e.send()
+		}
 	}
-	clear(b.woken)
-	b.woken = b.woken[:0]
-	b.Reset()
-	e.mu.Lock()
-	e.idle = append(e.idle, b)
-	e.mu.Unlock()
 }
 
 // release closes the sockets.
@@ -88,12 +142,12 @@ func (e *Endpoint) arm(now time.Time) {
 
 // tick is what the timer calls.
 func (e *Endpoint) tick() {
-	b := e.begin()
+	t := e.begin()
 	e.armed = time.Time{}
 	if !e.closed {
-		e.engine.Tick(b.now, &b.Output)
+		e.engine.Tick(t.now, t.Output)
 	}
-	e.finish(b)
+	e.finish(t)
 }
 
 // read gives the engine what a socket receives, until it is closed.
@@ -104,58 +158,56 @@ func (e *Endpoint) read(s *port.Pairs) {
 		if err != nil {
 			return
 		}
-		b := e.begin()
+		t := e.begin()
 		for i := range msgs[:n] {
-			m := &msgs[i]
-			if e.has(m.To) {
-				e.engine.Handle(assoc.Packet{Pair: assoc.Pair{Local: m.To, Remote: m.From.Addr()}, Port: m.From.Port(), Octets: m.Payload}, b.now, &b.Output)
-				e.note(b)
-			}
+			e.handle(&msgs[i], t)
 		}
-		e.finish(b)
+		e.finish(t)
 	}
 }
 
-// has reports whether an address is one that the endpoint is bound to.
-func (e *Endpoint) has(a netip.Addr) bool {
-	for _, host := range e.addr.Hosts {
-		if host == a {
-			return true
-		}
+// handle gives the engine a packet, if it came to an address that the endpoint is bound to.
+func (e *Endpoint) handle(m *port.Message, t turn) {
+	if len(e.addr.Hosts) > 0 && !slices.Contains(e.addr.Hosts, m.To) {
+		return
 	}
-	return len(e.addr.Hosts) == 0
+	from := assoc.Pair{Local: m.To, Remote: m.From.Addr()}
+	e.engine.Handle(assoc.Packet{Pair: from, Port: m.From.Port(), Octets: m.Payload}, t.now, t.Output)
+	e.note(t)
 }
 
-// note does what the engine's events ask for. They hold until it is called again.
-func (e *Endpoint) note(b *batch) {
-	for i := range b.Events {
-		ev := &b.Events[i]
+// note does what the engine's events ask for. Their data hold until the engine is called again.
+func (e *Endpoint) note(t turn) {
+	var refused []*assoc.Association
+	for i := range t.Events {
+		ev := &t.Events[i]
 		c, _ := ev.Association.User.(*Conn)
 		switch {
 		case ev.Kind == assoc.Accepted:
-			e.enqueue(ev.Association, b)
+			if !e.enqueue(ev.Association) {
+				refused = append(refused, ev.Association)
+			}
 		case c != nil:
-			c.note(ev, b)
+			c.note(ev)
 		}
 	}
-	clear(b.Events)
-	b.Events = b.Events[:0]
-	for len(b.refused) > 0 {
-		a := b.refused[0]
-		b.refused = b.refused[1:]
-		a.Abort("no one accepts", &b.Output)
+	clear(t.Events)
+	t.Events = t.Events[:0]
+	for _, a := range refused {
+		a.Abort("no one accepts it", t.Output)
 	}
 }
 
-// enqueue has an association that a peer has set up wait for Accept.
-func (e *Endpoint) enqueue(a *assoc.Association, b *batch) {
+// enqueue has an association that a peer has set up wait for Accept, if there is room.
+func (e *Endpoint) enqueue(a *assoc.Association) bool {
 	c := newConn(e, true)
 	c.a = a
 	select {
 	case e.accepts <- c:
 		a.User = c
 		e.conns[c] = struct{}{}
+		return true
 	default:
-		b.refused = append(b.refused, a)
+		return false
 	}
 }

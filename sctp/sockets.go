@@ -13,7 +13,10 @@ import (
 )
 
 // sockets are those of an endpoint: one of each family, or nil.
-type sockets [2]*port.Pairs
+type sockets struct {
+	of    [2]*port.Pairs
+	lists [2][]port.Paired // that are being sent
+}
 
 // Families of sockets.
 const (
@@ -22,7 +25,7 @@ const (
 )
 
 func (s *sockets) each(f func(*port.Pairs)) {
-	for _, one := range s {
+	for _, one := range s.of {
 		if one != nil {
 			f(one)
 		}
@@ -31,21 +34,21 @@ func (s *sockets) each(f func(*port.Pairs)) {
 
 func (s *sockets) close() { s.each(func(one *port.Pairs) { _ = one.Close() }) }
 
-// write sends the packets of a batch.
-func (s *sockets) write(b *batch) {
-	for i := range b.Packets {
+// write sends packets.
+func (s *sockets) write(packets []assoc.Packet) {
+	for i := range packets {
 		family := ipv6
-		if b.Packets[i].Remote.Is4() {
+		if packets[i].Remote.Is4() {
 			family = ipv4
 		}
-		b.write[family] = append(b.write[family], paired(&b.Packets[i]))
+		s.lists[family] = append(s.lists[family], paired(&packets[i]))
 	}
-	for family, list := range b.write {
-		if len(list) > 0 && s[family] != nil {
-			_ = s[family].WriteBatch(list) // closed sockets are those of an endpoint that has ended
+	for family, list := range s.lists {
+		if len(list) > 0 && s.of[family] != nil {
+			_ = s.of[family].WriteBatch(list) // closed sockets are those of an endpoint that has ended
 		}
 		clear(list)
-		b.write[family] = list[:0]
+		s.lists[family] = list[:0]
 	}
 }
 
@@ -93,7 +96,7 @@ func (e *Endpoint) openFamilies(udp uint16) error {
 			return err
 		}
 		udp = s.LocalAddr().Port()
-		e.sockets[family] = s
+		e.sockets.of[family] = s
 	}
 	e.addr.UDP = udp
 	return nil
