@@ -1,0 +1,213 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package sctp
+
+import (
+	"slices"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/sctp/assoc"
+)
+
+// turn is one with the engine: what it puts out, and at what time. The endpoint's mutex is held.
+type turn struct {
+	*assoc.Output
+	now time.Time
+}
+
+// begin takes the engine. finish must follow.
+func (e *Endpoint) begin() turn {
+	e.mu.Lock()
+	return turn{e.filling, time.Now()}
+}
+
+// finish does what events ask for, wakes readers, lets the engine go, and sends what has come out of it.
+func (e *Endpoint) finish(t turn) {
+	send := e.settle(t)
+	if send {
+		e.sending = true
+	}
+	e.mu.Unlock()
+	if send {
+		e.send()
+	}
+}
+
+// A user who sends so many messages in a row, each so soon after the one before, is served by a goroutine that sends
+// them together. For who sends now and then its start would take longer than to send.
+const (
+	quickly  = 50 * time.Microsecond
+	quickRow = 8
+)
+
+// finishSend is finish after a user has sent a message.
+func (e *Endpoint) finishSend(t turn) {
+	if t.now.Sub(e.lastSend) > quickly {
+		e.quickSends = 0
+	}
+	e.lastSend = t.now
+	if e.quickSends++; e.quickSends <= quickRow {
+		e.finish(t)
+		return
+	}
+	send := e.settle(t)
+	e.mu.Unlock()
+	if send {
+		e.quick.send()
+	}
+}
+
+// settle ends a turn. It reports whether there are packets that no one is sending.
+func (e *Endpoint) settle(t turn) (send bool) {
+	e.note(t)
+	for _, c := range e.woken {
+		if c.credit > 0 {
+			c.a.Read(c.credit, t.now, t.Output)
+			c.credit = 0
+		}
+		c.woken = false
+		c.inbox.more.send()
+	}
+	clear(e.woken)
+	e.woken = e.woken[:0]
+	e.note(t) // reading tells of nothing that could be read
+	e.arm(t.now)
+	if e.closing && len(e.conns) == 0 && !e.closed {
+		e.closed = true
+		e.timer.Stop()
+	}
+	return (len(t.Packets) > 0 || e.closed) && !e.sending
+}
+
+// send sends what has come out of the engine, until there is no more: what comes while packets are being sent is
+// taken along by the same goroutine. So packets leave in the order that the engine gave them, and under load many in
+// one system call.
+func (e *Endpoint) send() {
+	for {
+		e.mu.Lock()
+		if len(e.filling.Packets) == 0 {
+			e.sending = false
+			release := e.closed && !e.released
+			e.released = e.released || release
+			e.mu.Unlock()
+			if release {
+				e.release()
+			}
+			return
+		}
+		out := e.filling
+		e.filling, e.leaving = e.leaving, out
+		e.mu.Unlock()
+		e.sockets.write(out.Packets)
+		out.Reset()
+	}
+}
+
+// sendQuick sends for users who send quickly.
+func (e *Endpoint) sendQuick() {
+	for {
+		select {
+		case <-e.quick:
+		case <-e.finished:
+			return
+		}
+		e.mu.Lock()
+		mine := !e.sending
+		e.sending = true
+		e.mu.Unlock()
+		if mine {
+			e.send()
+		}
+	}
+}
+
+// release closes the sockets.
+func (e *Endpoint) release() {
+	e.sockets.close()
+	e.host.Close()
+	close(e.finished)
+}
+
+// arm has the timer go off when the engine wants it. At a later time than it is set for it finds out by itself: that
+// moves with each packet.
+func (e *Endpoint) arm(now time.Time) {
+	next := e.engine.Next()
+	if e.closed || next.IsZero() || !e.armed.IsZero() && !next.Before(e.armed) {
+		return
+	}
+	e.armed = next
+	e.timer.Reset(next.Sub(now))
+}
+
+// tick is what the timer calls.
+func (e *Endpoint) tick() {
+	t := e.begin()
+	e.armed = time.Time{}
+	if !e.closed {
+		e.engine.Tick(t.now, t.Output)
+	}
+	e.finish(t)
+}
+
+// read gives the engine what a socket receives, until it is closed.
+func (e *Endpoint) read(s *port.Pairs) {
+	msgs := make([]port.Message, port.MaxBatch)
+	for {
+		n, err := s.ReadBatch(msgs)
+		if err != nil {
+			return
+		}
+		t := e.begin()
+		for i := range msgs[:n] {
+			e.handle(&msgs[i], t)
+		}
+		e.finish(t)
+	}
+}
+
+// handle gives the engine a packet, if it came to an address that the endpoint is bound to.
+func (e *Endpoint) handle(m *port.Message, t turn) {
+	if len(e.addr.Hosts) > 0 && !slices.Contains(e.addr.Hosts, m.To) {
+		return
+	}
+	from := assoc.Pair{Local: m.To, Remote: m.From.Addr()}
+	e.engine.Handle(assoc.Packet{Pair: from, Port: m.From.Port(), Octets: m.Payload}, t.now, t.Output)
+	e.note(t)
+}
+
+// note does what the engine's events ask for. Their data hold until the engine is called again.
+func (e *Endpoint) note(t turn) {
+	var refused []*assoc.Association
+	for i := range t.Events {
+		ev := &t.Events[i]
+		c, _ := ev.Association.User.(*Conn)
+		switch {
+		case ev.Kind == assoc.Accepted:
+			if !e.enqueue(ev.Association) {
+				refused = append(refused, ev.Association)
+			}
+		case c != nil:
+			c.note(ev)
+		}
+	}
+	clear(t.Events)
+	t.Events = t.Events[:0]
+	for _, a := range refused {
+		a.Abort("no one accepts it", t.Output)
+	}
+}
+
+// enqueue has an association that a peer has set up wait for Accept, if there is room.
+func (e *Endpoint) enqueue(a *assoc.Association) bool {
+	c := newConn(e, true)
+	c.a = a
+	select {
+	case e.accepts <- c:
+		a.User = c
+		e.conns[c] = struct{}{}
+		return true
+	default:
+		return false
+	}
+}
