@@ -152,14 +152,20 @@ var rules = []rule{
 	},
 	{
 		name: "edges know no role",
-		from: edges,
+		from: without(edges, "sctp"), // a library that stands on its engine, and on ports
 		to:   join(codecs, engines, runs, plumbs, daemon),
 		why:  "an edge asks and reports; what its answer means is decided in a pure file of an engine, which its run package tells",
 	},
 	{
+		name: "the SCTP library stands alone",
+		from: []string{"sctp"},
+		to:   join(without(codecs, "sctp/chunk"), without(engines, "sctp/assoc"), runs, without(plumbs, "internal/port"), daemon, fastpaths, bpfs),
+		why:  "other programs import it as they import package net",
+	},
+	{
 		name: "edges are held by run packages",
 		from: join(pure, plumbs, daemon, labs, cmds),
-		to:   edges,
+		to:   without(edges, "sctp"),
 		why:  "an edge does I/O in the name of one role, whose run package starts and ends it",
 	},
 	{
@@ -355,6 +361,7 @@ func TestRulesForbid(t *testing.T) {
 
 		"roles are known to their list alone":       {"translate/gateway", "translate/siit/siitrole"},
 		"edges know no role":                        {"teredo/portmap", "teredo/client"},
+		"the SCTP library stands alone":             {"sctp", "internal/config"},
 		"edges are held by run packages":            {"teredo/client", "teredo/portmap"},
 		"libraries with I/O stay in their edge":     {"teredo/client/clientrole", "github.com/huin/goupnp/soap"},
 		"the fast path knows no role's plumbing":    {"teredo/teredobpf", "teredo/relay"},
@@ -389,6 +396,8 @@ func TestRulesForbid(t *testing.T) {
 		{"teredo/client/clientrole", "teredo/portmap"},
 		{"teredo/client/clientrole", "fastpath/bypass"},
 		{"teredo/portmap", "github.com/huin/goupnp/soap"},
+		{"sctp", "sctp/assoc"},
+		{"sctp", "internal/port"},
 		{"teredo/client/clientrole", "internal/config"},
 		{"internal/daemon", "teredo/client/clientrole"},
 		{"cmd/isthmus", "lab/experiment"},

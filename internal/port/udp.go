@@ -29,6 +29,8 @@ type UDPConfig struct {
 	// Small makes a socket for few datagrams of at most 2 KiB: it takes a
 	// hundredth of the memory for receiving, and the kernel merges nothing.
 	Small bool
+
+	buffers int // to read into; 0 is MaxBatch
 }
 
 // Of a small socket.
@@ -167,7 +169,11 @@ func (u *UDP) setUp(cfg UDPConfig, shared bool) error {
 		size, stride = smallDatagram, smallDatagram
 	}
 	u.merges = gro
-	u.in.init(u.local.Addr(), wildcard, gro, size, stride)
+	buffers := cfg.buffers
+	if buffers == 0 {
+		buffers = MaxBatch
+	}
+	u.in.init(u.local.Addr(), wildcard, gro, buffers, size, stride)
 	return nil
 }
 

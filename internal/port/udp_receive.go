@@ -28,6 +28,7 @@ const (
 type receiver struct {
 	local    netip.Addr // To of every datagram unless wildcard
 	wildcard bool
+	n        int // buffers
 	hdrs     [MaxBatch]mmsghdr
 	iovs     [MaxBatch]unix.Iovec
 	names    [MaxBatch]sockaddr
@@ -42,12 +43,12 @@ type receiver struct {
 	segment      int
 }
 
-// init prepares the headers once; only lengths change from call to call. Buffers
+// init prepares the headers once; only lengths change from call to call. The n buffers
 // are of size bytes and start stride bytes apart.
-func (r *receiver) init(local netip.Addr, wildcard, gro bool, size, stride int) {
-	r.local, r.wildcard = local, wildcard
-	slab := make([]byte, MaxBatch*stride)
-	for i := range r.hdrs {
+func (r *receiver) init(local netip.Addr, wildcard, gro bool, n, size, stride int) {
+	r.local, r.wildcard, r.n = local, wildcard, n
+	slab := make([]byte, n*stride)
+	for i := range r.hdrs[:n] {
 		r.bufs[i] = slab[i*stride:][:size:size]
 		r.iovs[i].Base = &r.bufs[i][0]
 		r.iovs[i].SetLen(size)
@@ -59,7 +60,7 @@ func (r *receiver) init(local netip.Addr, wildcard, gro bool, size, stride int) 
 			h.Control = &r.controls[i][0]
 		}
 	}
-	r.arm(MaxBatch)
+	r.arm(n)
 }
 
 // arm resets the lengths that the kernel wrote over, in the first n headers: as
@@ -86,7 +87,7 @@ func (u *UDP) ReadBatch(msgs []Message) (int, error) {
 		if n := u.hand(msgs); n > 0 {
 			return n, nil
 		}
-		if err := u.fill(min(len(msgs), MaxBatch)); err != nil {
+		if err := u.fill(min(len(msgs), u.in.n)); err != nil {
 			return 0, err
 		}
 	}

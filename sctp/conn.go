@@ -1,0 +1,303 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package sctp
+
+import (
+	"context"
+	"io"
+	"net"
+	"time"
+
+	"github.com/isthmus-net/isthmus/sctp/assoc"
+)
+
+// Conn is an association. As a net.Conn it is a stream of octets, in the order in which messages come: Write sends
+// ordered messages of stream 0, and Read forgets where one ends. [Conn.WriteMessage] and [Conn.ReadMessage] know
+// streams and messages.
+type Conn struct {
+	endpoint *Endpoint
+	a        *assoc.Association
+	inbox    inbox
+	writable signal
+	reading  deadline
+	writing  deadline
+	ready    chan struct{} // closed when it is set up
+	done     chan struct{} // closed when it has ended
+
+	// The endpoint's mutex holds these.
+	credit  int  // octets that were read, for the engine
+	woken   bool // the batch at work knows that the reader is to be woken
+	closing bool // nothing more is to be sent
+	shut    bool // nor read
+	remote  Addr // at the end
+	peer    bool // has shut down
+	ended   error
+}
+
+var _ net.Conn = (*Conn)(nil)
+
+// newConn makes one. An association that a peer has set up is ready.
+func newConn(e *Endpoint, ready bool) *Conn {
+	c := &Conn{endpoint: e, writable: newSignal(), ready: make(chan struct{}), done: make(chan struct{})}
+	c.inbox.more = newSignal()
+	c.inbox.quota = max(e.par.ReceiveBuffer/4, 1)
+	if ready {
+		close(c.ready)
+	}
+	return c
+}
+
+// note does what an event asks for.
+func (c *Conn) note(ev *assoc.Event, b *batch) {
+	switch ev.Kind {
+	case assoc.Connected:
+		close(c.ready)
+	case assoc.Received:
+		c.credit += c.inbox.put(&ev.Data)
+		c.wake(b)
+	case assoc.Writable:
+		c.writable.send()
+	case assoc.PeerShutdown:
+		c.peer = true
+		c.inbox.finish(io.EOF)
+		c.writable.send()
+	case assoc.Closed:
+		c.end(io.EOF)
+	case assoc.Failed:
+		c.end(&Error{ev.Reason, ev.Cause})
+	}
+}
+
+// wake has the reader look when the batch is done.
+func (c *Conn) wake(b *batch) {
+	if !c.woken {
+		c.woken = true
+		b.woken = append(b.woken, c)
+	}
+}
+
+// end is that of the association.
+func (c *Conn) end(err error) {
+	c.ended, c.remote = err, c.peerAddr()
+	delete(c.endpoint.conns, c)
+	c.inbox.finish(err)
+	close(c.done)
+}
+
+// failure is why the association has ended.
+func (c *Conn) failure() error {
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
+	return c.ended
+}
+
+// Read implements net.Conn.
+func (c *Conn) Read(b []byte) (int, error) {
+	n, _, err := c.read(b)
+	if err != nil && err != io.EOF {
+		err = c.opError("read", err)
+	}
+	return n, err
+}
+
+// read waits for octets.
+func (c *Conn) read(b []byte) (int, MessageInfo, error) {
+	for {
+		if err := c.reading.err(); err != nil {
+			return 0, MessageInfo{}, err
+		}
+		n, info, credit, some, err := c.inbox.read(b)
+		if credit > 0 {
+			c.give(credit)
+		}
+		if some {
+			return n, info, err
+		}
+		select {
+		case <-c.inbox.more:
+		case <-c.reading.wait():
+		}
+	}
+}
+
+// give has the engine know what was read.
+func (c *Conn) give(credit int) {
+	b := c.endpoint.begin()
+	if c.ended == nil {
+		c.a.Read(credit, b.now, &b.Output)
+	}
+	c.endpoint.finish(b)
+}
+
+// maxWrite is the largest message that Write makes.
+const maxWrite = 32 << 10
+
+// Write implements net.Conn. What is larger than 32 KiB becomes several messages.
+func (c *Conn) Write(b []byte) (n int, err error) {
+	largest := min(maxWrite, c.endpoint.par.SendBuffer)
+	for first := true; first || n < len(b); first = false {
+		m := assoc.Message{User: b[n:min(len(b), n+largest)]}
+		if err := c.send(&m); err != nil {
+			return n, c.opError("write", err)
+		}
+		n += len(m.User)
+	}
+	return n, nil
+}
+
+// send sends a message, and waits for room.
+func (c *Conn) send(m *assoc.Message) error {
+	if len(m.User) == 0 {
+		return c.writing.err()
+	}
+	for {
+		if err := c.writing.err(); err != nil {
+			return err
+		}
+		b := c.endpoint.begin()
+		err := c.mayWrite()
+		if err == nil {
+			err = c.a.Send(*m, b.now, &b.Output)
+		}
+		c.endpoint.finish(b)
+		if err != assoc.ErrBlocked {
+			c.writable.send() // for the next writer
+			return err
+		}
+		select {
+		case <-c.writable:
+		case <-c.done:
+		case <-c.writing.wait():
+		}
+	}
+}
+
+// mayWrite is why nothing can be sent.
+func (c *Conn) mayWrite() error {
+	switch {
+	case c.closing:
+		return net.ErrClosed
+	case c.ended != nil && c.ended != io.EOF:
+		return c.ended
+	case c.ended != nil, c.peer:
+		return errPeerShutdown
+	}
+	return nil
+}
+
+// LocalAddr implements net.Conn.
+func (c *Conn) LocalAddr() net.Addr { return &c.endpoint.addr }
+
+// RemoteAddr implements net.Conn: all addresses that the peer has now.
+func (c *Conn) RemoteAddr() net.Addr {
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
+	if c.ended != nil {
+		return &c.remote
+	}
+	now := c.peerAddr()
+	return &now
+}
+
+func (c *Conn) peerAddr() (a Addr) {
+	a.Hosts, a.Port, a.UDP = c.a.Remote()
+	return a
+}
+
+// SetDeadline implements net.Conn.
+func (c *Conn) SetDeadline(t time.Time) error {
+	c.reading.at(t)
+	c.writing.at(t)
+	return nil
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	c.reading.at(t)
+	return nil
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *Conn) SetWriteDeadline(t time.Time) error {
+	c.writing.at(t)
+	return nil
+}
+
+// CloseWrite ends the association when all that was written is acknowledged (RFC 9260 section 9.2). Until then, and
+// until the peer has written what it had begun with, messages come and can be read.
+func (c *Conn) CloseWrite() error {
+	b := c.endpoint.begin()
+	was := c.closing
+	if !was {
+		c.closing = true
+		c.shutdown(b)
+	}
+	c.endpoint.finish(b)
+	if was {
+		return c.opError("close", net.ErrClosed)
+	}
+	return nil
+}
+
+// Close is CloseWrite, and reads no more.
+func (c *Conn) Close() error {
+	b := c.endpoint.begin()
+	was := c.shut
+	if !was {
+		c.close(b)
+	}
+	c.endpoint.finish(b)
+	if was {
+		return c.opError("close", net.ErrClosed)
+	}
+	return nil
+}
+
+func (c *Conn) close(b *batch) {
+	c.shut, c.closing = true, true
+	credit := c.inbox.close()
+	if c.ended == nil {
+		c.a.Read(credit, b.now, &b.Output)
+	}
+	c.shutdown(b)
+}
+
+func (c *Conn) shutdown(b *batch) {
+	c.writable.send()
+	if c.ended == nil {
+		c.a.Shutdown(b.now, &b.Output)
+	}
+}
+
+// Shutdown is CloseWrite, and waits until the association has ended: the peer has all that was sent. When ctx is
+// done before, it aborts the association.
+func (c *Conn) Shutdown(ctx context.Context) error {
+	_ = c.CloseWrite() // or it was called before
+	select {
+	case <-c.done:
+		if err := c.failure(); err != io.EOF {
+			return c.opError("shutdown", err)
+		}
+		return nil
+	case <-ctx.Done():
+		c.abort("shutdown takes too long")
+		return c.opError("shutdown", ctx.Err())
+	}
+}
+
+// Abort ends the association at once, and tells the peer why. What was not delivered is lost.
+func (c *Conn) Abort(reason string) {
+	c.abort(reason)
+}
+
+func (c *Conn) abort(reason string) {
+	b := c.endpoint.begin()
+	if c.ended == nil {
+		c.a.Abort(reason, &b.Output)
+	}
+	c.endpoint.finish(b)
+}
+
+func (c *Conn) opError(op string, err error) error {
+	return &net.OpError{Op: op, Net: c.endpoint.network.name, Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
+}

@@ -1,0 +1,201 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package sctp
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/sctp/assoc"
+)
+
+// Endpoint is a port of this host with its associations (RFC 9260 section 1.2).
+type Endpoint struct {
+	network network
+	config  Config
+	par     Parameters
+	addr    Addr
+	host    *port.Host
+	sockets sockets
+	accepts chan *Conn
+
+	mu       sync.Mutex // holds the engine and what follows
+	engine   *assoc.Endpoint
+	local    []netip.Addr // that new associations have
+	conns    map[*Conn]struct{}
+	idle     []*batch
+	timer    *time.Timer
+	armed    time.Time // when the timer goes off; zero is never
+	closing  bool      // no new associations; with the last one the sockets are closed
+	closed   bool
+	stopped  chan struct{} // closed by Close
+	finished chan struct{} // closed with the sockets
+
+	sending sync.Mutex // taken before mu is let go, so that packets leave in the order that the engine gave them
+}
+
+// open opens an endpoint at an address.
+func (c *Config) open(ctx context.Context, name, address string, listen bool) (*Endpoint, error) {
+	op := "dial"
+	if listen {
+		op = "listen"
+	}
+	e, err := c.openAt(ctx, name, address, listen)
+	if err != nil {
+		return nil, &net.OpError{Op: op, Net: name, Err: err}
+	}
+	return e, nil
+}
+
+func (c *Config) openAt(ctx context.Context, name, address string, listen bool) (*Endpoint, error) {
+	n, err := parseNetwork(name)
+	if err != nil {
+		return nil, err
+	}
+	local, err := n.resolve(ctx, address, 0)
+	if err != nil {
+		return nil, err
+	}
+	e := &Endpoint{
+		network: n, config: *c, par: Defaults(), addr: *local, conns: map[*Conn]struct{}{},
+		stopped: make(chan struct{}), finished: make(chan struct{}),
+	}
+	e.config.fill(&e.par)
+	e.accepts = make(chan *Conn, e.config.Backlog)
+	if e.host, err = port.OpenHost(); err != nil {
+		return nil, err
+	}
+	if e.local, err = e.localAddresses(); err != nil {
+		e.host.Close()
+		return nil, err
+	}
+	if err := e.openSockets(listen); err != nil {
+		e.host.Close()
+		return nil, err
+	}
+	if e.addr.Port == 0 {
+		e.addr.Port = anyPort()
+	}
+	e.engine = assoc.New(assoc.Config{
+		Port: e.addr.Port, Addresses: e.local, Parameters: e.par, Listen: listen, Hidden: c.HideAddresses,
+		MaxAssociations: e.config.MaxAssociations, Random: func(b []byte) { _, _ = rand.Read(b) }, // never fails
+	})
+	e.timer = time.AfterFunc(time.Hour, e.tick)
+	e.sockets.each(func(s *port.Pairs) { go e.read(s) })
+	return e, nil
+}
+
+// fill puts defaults where nothing is said.
+func (c *Config) fill(par *Parameters) {
+	if c.Parameters != nil {
+		*par = *c.Parameters
+	}
+	if c.MaxAssociations == 0 {
+		c.MaxAssociations = defaultAssociations
+	}
+	if c.Backlog == 0 {
+		c.Backlog = defaultBacklog
+	}
+}
+
+// anyPort draws a dynamic port (RFC 6335 section 6).
+func anyPort() uint16 {
+	var b [2]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return 49152 | binary.BigEndian.Uint16(b[:])
+}
+
+// Addr returns the address of the endpoint, without hosts if it has all those of this host.
+func (e *Endpoint) Addr() net.Addr { return &e.addr }
+
+// Dial sets up an association from the endpoint. It is given up when ctx is done.
+func (e *Endpoint) Dial(ctx context.Context, address string) (*Conn, error) {
+	c, err := e.dial(ctx, address)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: e.network.name, Err: err}
+	}
+	return c, nil
+}
+
+func (e *Endpoint) dial(ctx context.Context, address string) (*Conn, error) {
+	remote, err := e.network.resolve(ctx, address, DefaultUDPPort)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(remote.Hosts) == 0:
+		return nil, &net.AddrError{Err: "an address of the peer is needed", Addr: address}
+	}
+	sources := e.sourcesTo(remote.Hosts)
+	c := newConn(e, false)
+	b := e.begin()
+	if e.closing {
+		e.finish(b)
+		return nil, net.ErrClosed
+	}
+	e.preferSources(sources)
+	c.a, err = e.engine.Connect(remote.Hosts, remote.Port, remote.UDP, e.par, b.now, &b.Output)
+	if err == nil {
+		c.a.User = c
+		e.conns[c] = struct{}{}
+	}
+	e.finish(b)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-c.ready:
+		return c, nil
+	case <-c.done:
+		return nil, c.failure()
+	case <-ctx.Done():
+		c.abort("given up")
+		return nil, ctx.Err()
+	}
+}
+
+// Close takes no new associations. Those that there are go on, and with the end of the last one the endpoint's
+// sockets are closed.
+func (e *Endpoint) Close() error {
+	b := e.begin()
+	if e.closing {
+		e.finish(b)
+		return net.ErrClosed
+	}
+	e.closing = true
+	close(e.stopped)
+	e.engine.SetListen(false)
+	for len(e.accepts) > 0 {
+		c := <-e.accepts
+		c.a.Abort("not accepted", &b.Output)
+	}
+	e.finish(b)
+	return nil
+}
+
+// Shutdown closes the endpoint and all its associations, and waits until what was sent has been acknowledged. When
+// ctx is done before, it aborts them.
+func (e *Endpoint) Shutdown(ctx context.Context) error {
+	_ = e.Close() // or it was closed before
+	b := e.begin()
+	for c := range e.conns {
+		c.close(b)
+	}
+	e.finish(b)
+	select {
+	case <-e.finished:
+		return nil
+	case <-ctx.Done():
+	}
+	b = e.begin()
+	for c := range e.conns {
+		c.a.Abort("the endpoint is closed", &b.Output)
+	}
+	e.finish(b)
+	return ctx.Err()
+}
