@@ -88,8 +88,12 @@ func (a *Association) grant(r chunk.Request, in *arrival, out *Output) chunk.Cau
 	if at < 0 { // section 5.4
 		return chunk.CauseUnresolvableAddress
 	}
-	a.changes.wish = r.Address
+	old := a.primary
+	a.changes.wish, a.changes.wished = r.Address, in.Pair
 	a.fulfil()
+	if a.par.EarlyProbe && old != a.primary && r.Address == in.Remote && old.Parameters.HeartbeatInterval >= 0 {
+		a.moveFrom(old, in.now) // the peer does not use the old way any more to tell us
+	}
 	return granted
 }
 
@@ -151,13 +155,27 @@ func (a *Association) fulfil() {
 	}
 	var best *Path
 	for _, p := range a.paths {
-		if p.Remote == a.changes.wish && p.confirmed && (best == nil || p.heard && !best.heard || p.Local == a.primary.Local && best.Local != a.primary.Local) {
+		if p.Remote == a.changes.wish && p.confirmed && (best == nil || a.suits(p) > a.suits(best)) {
 			best = p
 		}
 	}
 	if best != nil {
 		a.primary, a.changes.wish = best, netip.Addr{}
 	}
+}
+
+// suits says how well a path does for what the peer has wished: best is that by which the wish has come, then one that
+// the peer was heard by, then one that changes the peer's address alone.
+func (a *Association) suits(p *Path) int {
+	switch {
+	case p.Pair == a.changes.wished:
+		return 3
+	case p.heard:
+		return 2
+	case p.Local == a.primary.Local:
+		return 1
+	}
+	return 0
 }
 
 // SetPrimary has new data go by a path as long as it works.

@@ -40,6 +40,7 @@ type Association struct {
 	paths        []*Path
 	primary      *Path // that new data goes by while it works
 	current      *Path // that it goes by
+	doubted      int   // paths that are in doubt
 	errors       int   // in a row (RFC 9260 section 8.1)
 
 	handshake
@@ -156,6 +157,8 @@ func (a *Association) next() (at time.Time) {
 		at = earliest(at, p.t3)
 		at = earliest(at, p.heartbeatAt)
 		at = earliest(at, p.waitsFor)
+		at = earliest(at, p.search.at)
+		at = earliest(at, p.suspicion.at)
 	}
 	return at
 }
@@ -185,7 +188,9 @@ func (a *Association) tick(now time.Time, out *Output) {
 		if reached(p.t3, now) {
 			a.timeout(p, now, out)
 		}
+		a.suspicionDue(p, now, out)
 		a.heartbeat(p, now, out)
+		a.searchDue(p, now, out)
 	}
 	if reached(a.windowAt, now) {
 		a.ask, a.windowAt = true, time.Time{}
@@ -221,6 +226,13 @@ func (a *Association) handle(in *arrival, out *Output) {
 	}
 	if a.state == closed {
 		return
+	}
+	if p != nil {
+		a.startSearch(p, in.now)
+	}
+	a.noticeReturn(p, in.now, out)
+	if a.arrivals.answer {
+		a.compareAnswers(p, in.now)
 	}
 	a.acknowledge(p, in.now)
 	a.transmit(p, in.now, out)

@@ -38,7 +38,10 @@ type changes struct {
 	at      time.Time // T4
 	never   bool      // the peer does not do this
 
+	announced netip.Addr // that the peer was asked to send to last, since a link had failed
+
 	wish   netip.Addr // that the peer wants as primary, and that is not confirmed yet
+	wished Pair       // by which it said so
 	peer   uint32     // serial of the peer's last one
 	answer []byte     // the ASCONF-ACK to that
 }
@@ -98,12 +101,13 @@ func (a *Association) prepare(c Change, now time.Time) {
 			if p.Local == c.Address {
 				p.use = deleting
 				a.withdraw(p)
+				a.depose(p)
 			}
 		}
 	}
 }
 
-// withdraw takes all data off a path, and makes another the primary one.
+// withdraw takes all data off a path.
 func (a *Association) withdraw(p *Path) {
 	for i := range a.sent.length {
 		if c := a.sent.at(i); c.path == p && c.inFlight() {
@@ -111,6 +115,10 @@ func (a *Association) withdraw(p *Path) {
 		}
 	}
 	p.t3, p.heartbeatAt, p.waitsFor = time.Time{}, time.Time{}, time.Time{}
+}
+
+// depose makes another path the primary one.
+func (a *Association) depose(p *Path) {
 	if a.primary == p {
 		a.primary = a.alternate(p)
 	}
@@ -280,6 +288,8 @@ func (a *Association) removePath(p *Path) {
 		return
 	}
 	a.withdraw(p)
+	a.depose(p)
+	a.trust(p, time.Time{})
 	a.paths = slices.DeleteFunc(a.paths, func(one *Path) bool { return one == p })
 	for _, kept := range []**Path{&a.primary, &a.current, &a.changes.path, &a.sackPath, &a.lastPath} {
 		if *kept == p {

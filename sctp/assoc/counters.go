@@ -28,9 +28,16 @@ type Counters struct {
 	BadSACK      uint64 // acknowledges what was not sent
 	BadHeartbeat uint64 // an answer to none of ours
 
+	BadICMP uint64 // of no packet of ours, or with what cannot be
+
+	MTUProbes  uint64 // packets of a larger size than the path is known to carry
+	BlackHoles uint64 // paths that did not carry any more what they had
+
 	Sent          uint64 // DATA, for the first time
 	Timeouts      uint64 // T3
 	Retransmitted uint64 // DATA, after T3
 	Abandoned     uint64 // messages that were given up (RFC 3758)
 	FastRetrans   uint64 // DATA, after three reports that it is missing
+	EarlyCopies   uint64 // DATA, by another path, since one was silent
+	EarlyMoves    uint64 // DATA that was sent again when the other path had answered
 }

@@ -68,6 +68,8 @@ func (e *Endpoint) Connect(remote []netip.Addr, port, udp uint16, par Parameters
 	switch {
 	case port == 0:
 		return nil, ErrPort
+	case par.Check() != nil:
+		return nil, par.Check()
 	case len(e.byTag) >= e.config.MaxAssociations:
 		return nil, ErrFull
 	}
@@ -207,7 +209,7 @@ func (e *Endpoint) reply(in *arrival, tag uint32, c []byte, out *Output) {
 	b := chunk.Begin(out.alloc(chunk.HeaderSize+len(c)), chunk.Header{Source: e.config.Port, Destination: in.header.Source, Tag: tag})
 	b = append(b, c...)
 	chunk.Seal(b)
-	out.Packets = append(out.Packets, Packet{in.Pair, in.Port, b})
+	out.Packets = append(out.Packets, Packet{Pair: in.Pair, Port: in.Port, Octets: b})
 }
 
 // begin forgets what the last call has left behind.

@@ -9,9 +9,16 @@ import (
 	"github.com/isthmus-net/isthmus/sctp/chunk"
 )
 
-// infoSize is that of our information in a heartbeat: the path's nonce, and when it was sent (RFC 9260 sections
-// 5.4 and 8.3).
-const infoSize = 8 + 8
+// infoSize is that of our information in a heartbeat (RFC 9260 sections 5.4 and 8.3, RFC 8899 section 6.2.1.2):
+//
+//	| the path's nonce (8) | when it was sent, ns (8) | size of the probe that it is, or 0 (4) |
+const infoSize = 8 + 8 + 4
+
+func (a *Association) heartbeatInfo(p *Path, size int, now time.Time) []byte {
+	info := binary.BigEndian.AppendUint64(make([]byte, 0, infoSize), p.nonce)
+	info = binary.BigEndian.AppendUint64(info, uint64(now.Sub(a.epoch)))
+	return binary.BigEndian.AppendUint32(info, uint32(size))
+}
 
 // startHeartbeats has the paths probed by which nothing has come yet, so many each RTO: unconfirmed ones must be
 // (RFC 9260 section 5.4), and of the others nobody knows whether they can stand in for the first. That is probed
@@ -45,7 +52,7 @@ func (a *Association) alive() bool {
 
 // heartbeat does what is due of a path's heartbeats.
 func (a *Association) heartbeat(p *Path, now time.Time, out *Output) {
-	if !a.alive() || p.use != normal {
+	if !a.alive() || p.use != normal || p.down {
 		p.heartbeatAt, p.waitsFor = time.Time{}, time.Time{}
 		return
 	}
@@ -75,10 +82,8 @@ func (a *Association) trim() {
 
 // sendHeartbeat sends one (RFC 9260 section 8.3).
 func (a *Association) sendHeartbeat(p *Path, now time.Time, out *Output) {
-	info := binary.BigEndian.AppendUint64(make([]byte, 0, infoSize), p.nonce)
-	info = binary.BigEndian.AppendUint64(info, uint64(now.Sub(a.epoch)))
-	a.sendAlone(p, chunk.AppendHeartbeat(nil, info), out)
-	p.heartbeatAt, p.waitsFor = time.Time{}, now.Add(p.rto)
+	a.sendAlone(p, chunk.AppendHeartbeat(nil, a.heartbeatInfo(p, 0, now)), out)
+	p.heartbeatAt, p.askedAt, p.waitsFor = time.Time{}, now, now.Add(p.rto)
 }
 
 // heartbeatMissed counts a heartbeat that was not answered in time. A path that is not confirmed, or has
@@ -128,6 +133,9 @@ func (a *Association) handleHeartbeatAck(c chunk.Chunk, now time.Time, out *Outp
 	for _, p := range a.paths {
 		if p.nonce == binary.BigEndian.Uint64(info) && !sent.After(now) {
 			a.answered(p, now.Sub(sent), now, out)
+			if size := binary.BigEndian.Uint32(info[16:]); size > 0 {
+				a.probed(p, int(min(size, 1<<16)), now)
+			}
 			return
 		}
 	}
@@ -141,6 +149,7 @@ func (a *Association) answered(p *Path, after time.Duration, now time.Time, out 
 	p.measure(after)
 	p.heard = true
 	a.errors = 0
+	a.trust(p, now)
 	if !p.confirmed {
 		for _, same := range a.paths {
 			if same.Remote == p.Remote {
@@ -151,4 +160,6 @@ func (a *Association) answered(p *Path, after time.Duration, now time.Time, out 
 		a.fulfil()
 	}
 	a.answer(p, out)
+	a.startSearch(p, now)
+	a.comeBack(p, now, out)
 }

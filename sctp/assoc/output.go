@@ -15,8 +15,11 @@ type Pair struct{ Local, Remote netip.Addr }
 type Packet struct {
 	Pair
 	// Port is the peer's of UDP (RFC 6951); 0 if the packet travels in IP.
-	Port   uint16
-	Octets []byte
+	Port uint16
+	// Fragment says that IP may fragment the packet: a chunk was cut for larger ones than the path carries now
+	// (RFC 9260 section 6.9). No other packet may be fragmented.
+	Fragment bool
+	Octets   []byte
 }
 
 // Output is what calls of the engine put out. Its packets hold until Reset; the data of events alias the
@@ -119,19 +122,21 @@ type Reason uint8
 
 // Reasons.
 const (
-	ReasonNone      Reason = iota
-	ReasonNoAnswer         // the peer does not answer
-	ReasonAborted          // the peer has said so, see the cause
-	ReasonAborting         // our user has
-	ReasonViolation        // the peer has broken the protocol, see the cause
-	ReasonStale            // the peer took too long to set up, twice
-	ReasonRestarted        // the peer has begun anew
-	ReasonExpired          // the message was not delivered in its time
+	ReasonNone       Reason = iota
+	ReasonNoAnswer          // the peer does not answer
+	ReasonAborted           // the peer has said so, see the cause
+	ReasonAborting          // our user has
+	ReasonViolation         // the peer has broken the protocol, see the cause
+	ReasonStale             // the peer took too long to set up, twice
+	ReasonRestarted         // the peer has begun anew
+	ReasonExpired           // the message was not delivered in its time
+	ReasonNoProtocol        // the peer's host has no SCTP
 )
 
 var reasonWords = [...]string{
 	"", "the peer does not answer", "the peer has aborted", "aborted", "the peer has broken the protocol",
 	"the peer's cookie was stale", "the peer has begun anew", "the message was not delivered in its time",
+	"the peer's host does not speak SCTP",
 }
 
 // String returns the reason for people.

@@ -2,7 +2,10 @@
 
 package assoc
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // Parameters are the protocol's (RFC 9260 section 16, RFC 7829 section 5), and the sizes of what an association
 // holds. Those of an association may change while it lives; streams and buffers are told at its set-up.
@@ -15,6 +18,10 @@ type Parameters struct {
 	MaxBurst              int           // packets of new data that one event may send
 	HeartbeatMaxBurst     int           // unconfirmed paths that are probed in one RTO
 	SACKDelay             time.Duration // how long an acknowledgement may wait, at most 500 ms
+
+	// EarlyProbe has another path asked, and taken, long before a timeout tells that one is broken, and data moved at
+	// once when the peer says so. It goes beyond the RFCs.
+	EarlyProbe bool
 
 	// What the peer is offered; it is used if the peer offers it, too.
 	PartialReliability bool // messages may be given up (RFC 3758)
@@ -36,6 +43,9 @@ type PathParameters struct {
 	PotentiallyFailedMaxRetrans int
 	// HeartbeatInterval is added to the RTO between two heartbeats of an idle path. Below zero there are none.
 	HeartbeatInterval time.Duration
+	// MaxMTU is the largest packet of IP, in octets, that is looked for (RFC 8899). It is not to be above the MTU of
+	// the link.
+	MaxMTU int
 }
 
 // Defaults are the values that the RFCs recommend.
@@ -43,13 +53,51 @@ func Defaults() Parameters {
 	return Parameters{
 		PathParameters: PathParameters{
 			RTOInitial: time.Second, RTOMin: time.Second, RTOMax: time.Minute,
-			PathMaxRetrans: 5, HeartbeatInterval: 30 * time.Second,
+			PathMaxRetrans: 5, HeartbeatInterval: 30 * time.Second, MaxMTU: 1500,
 		},
 		AssociationMaxRetrans: 10, MaxInitRetrans: 8, CookieLife: time.Minute,
-		PartialReliability: true, AddressChanges: true,
+		EarlyProbe: true, PartialReliability: true, AddressChanges: true,
 		MaxBurst: 4, HeartbeatMaxBurst: 1, SACKDelay: 200 * time.Millisecond,
 		StreamsOut: 10, StreamsIn: 2048, SendBuffer: 256 << 10, ReceiveBuffer: 256 << 10,
 	}
+}
+
+// Errors of parameters.
+var (
+	ErrRTO     = errors.New("RTO.Min must be above 0, and RTO.Initial and RTO.Max not below it")
+	ErrRetrans = errors.New("retransmissions and bursts cannot be below 0")
+	ErrDelay   = errors.New("SACK.Delay is from 0 to 500 ms")
+	ErrMTU     = errors.New("packets are at least 576 octets and at most 65535")
+	ErrBuffer  = errors.New("a receive buffer has at least 1500 octets, a send buffer at least one")
+	ErrStreams = errors.New("there is at least one stream each way")
+)
+
+// Check returns what is wrong with the parameters; nil if nothing is.
+func (p *Parameters) Check() error {
+	switch {
+	case p.AssociationMaxRetrans < 0, p.MaxInitRetrans < 0, p.MaxBurst < 0, p.HeartbeatMaxBurst < 0:
+		return ErrRetrans
+	case p.SACKDelay < 0, p.SACKDelay > maxSACKDelay:
+		return ErrDelay
+	case p.ReceiveBuffer < minWindow, p.SendBuffer < 1:
+		return ErrBuffer
+	case p.StreamsIn == 0, p.StreamsOut == 0:
+		return ErrStreams
+	}
+	return p.PathParameters.Check()
+}
+
+// Check returns what is wrong with the parameters; nil if nothing is.
+func (p *PathParameters) Check() error {
+	switch {
+	case p.RTOMin <= 0, p.RTOMax < p.RTOMin, p.RTOInitial < p.RTOMin:
+		return ErrRTO
+	case p.PathMaxRetrans < 0, p.PotentiallyFailedMaxRetrans < 0:
+		return ErrRetrans
+	case p.MaxMTU < leastIPv4, p.MaxMTU > 1<<16-1:
+		return ErrMTU
+	}
+	return nil
 }
 
 // What RTO is computed with (RFC 9260 section 16), as shifts.

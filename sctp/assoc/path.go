@@ -39,14 +39,19 @@ type Path struct {
 	confirmed bool // the peer is known to be at the address (RFC 9260 section 5.4)
 	heard     bool // something has come by this pair
 	use       pathUse
-	errors    int // in a row
+	down      bool // the link of our address is
+	errors    int  // in a row
 
 	roundTrip
 	congestion
+	search     search
+	suspicion  suspicion
+	unanswered int // packets of data since some of the path's was acknowledged
 
 	t3          time.Time // the retransmission timer; zero while it is off
 	sentAt      time.Time // data, or anything else that is answered
 	heartbeatAt time.Time // when the next one is due
+	askedAt     time.Time // when the last one was sent
 	waitsFor    time.Time // when the answer to the last one is missed; zero while none is waited for
 	nonce       uint64    // of this path's heartbeats
 
@@ -62,23 +67,25 @@ const (
 	deleting         // soon no more: nothing is sent from there
 )
 
-// Least and first sizes of packets.
+// Sizes of headers.
 const (
-	firstMTUIPv4, firstMTUIPv6 = 1200, 1280 // BASE_PLPMTU (RFC 8899 section 5.1.2); the least of IPv6
-	headerIPv4, headerIPv6     = 20, 40
-	headerUDP                  = 8
+	headerIPv4, headerIPv6 = 20, 40
+	headerUDP              = 8
 )
 
 // room is how many octets a packet of SCTP may have on the path.
-func (p *Path) room() int {
-	room := p.mtu - headerIPv6
+func (p *Path) room() int { return p.roomOf(p.mtu) }
+
+// roomOf is how many octets of SCTP fit into a packet of IP.
+func (p *Path) roomOf(size int) int {
+	size -= headerIPv6
 	if p.Remote.Is4() {
-		room = p.mtu - headerIPv4
+		size += headerIPv6 - headerIPv4
 	}
 	if p.port != 0 {
-		room -= headerUDP
+		size -= headerUDP
 	}
-	return room &^ 3
+	return size &^ 3
 }
 
 // addPaths makes the paths to an address of the peer that can be reached from here. There may be some already.
@@ -99,10 +106,8 @@ func (a *Association) addPath(pair Pair, udp uint16, confirmed bool) *Path {
 	if len(a.paths) >= maxPaths {
 		return nil
 	}
-	p := &Path{Pair: pair, Parameters: a.par.PathParameters, port: udp, mtu: firstMTUIPv6, confirmed: confirmed, nonce: a.endpoint.random64()}
-	if pair.Remote.Is4() {
-		p.mtu = firstMTUIPv4
-	}
+	p := &Path{Pair: pair, Parameters: a.par.PathParameters, port: udp, confirmed: confirmed, nonce: a.endpoint.random64()}
+	p.mtu = p.base()
 	p.rto = p.Parameters.RTOInitial
 	a.paths = append(a.paths, p)
 	p.congestion.begin(a.fragmentRoom(p), p.Remote.Is4())
@@ -133,69 +138,6 @@ func (a *Association) pathOf(in *arrival) *Path {
 	return nil
 }
 
-// usable is a path that data may be sent by.
-func (p *Path) usable() bool { return p.confirmed && p.state == Active && p.use == normal }
-
-// choose decides by which path new data goes (RFC 9260 section 6.4, RFC 7829 section 3.2): the primary one, or
-// if that has failed the best of the others.
-func (a *Association) choose(out *Output) *Path {
-	p := a.primary
-	switch {
-	case p.usable():
-	case a.current != nil && a.current.usable():
-		p = a.current
-	default:
-		p = a.alternate(p)
-	}
-	if p != a.current {
-		if a.current != nil {
-			a.event(out, Event{Kind: PrimaryChanged, Pair: p.Pair})
-		}
-		a.current = p
-	}
-	return p
-}
-
-// alternate is the path to send by in place of another: an active one if there is one; else one that has
-// potentially failed, or an inactive one, in that order, with the fewest errors (RFC 7829 sections 3.2 and 4.1).
-// Among equals it is the one that shares least with the other (RFC 9260 section 6.4.1), and by which something has
-// come. It may be the same.
-func (a *Association) alternate(to *Path) *Path {
-	best := to
-	for _, p := range a.paths {
-		if p.confirmed && p.use == normal && p != to && (best.use != normal || p.better(best, to)) {
-			best = p
-		}
-	}
-	return best
-}
-
-// better reports whether a path is to be preferred to another in place of a third.
-func (p *Path) better(than, to *Path) bool {
-	switch {
-	case p.state != than.state:
-		return p.state < than.state
-	case p.state != Active && p.errors != than.errors:
-		return p.errors < than.errors
-	case than == to:
-		return true
-	case p.shares(to) != than.shares(to):
-		return p.shares(to) < than.shares(to)
-	}
-	return p.heard && !than.heard
-}
-
-// shares counts what two paths have in common; the peer's address weighs more, for it is where they end.
-func (p *Path) shares(with *Path) (n int) {
-	if p.Remote == with.Remote {
-		n += 2
-	}
-	if p.Local == with.Local {
-		n++
-	}
-	return n
-}
-
 // strike books an answer that a path has missed (RFC 9260 section 8.2, RFC 7829 section 3.2), and that the
 // association has, if its data goes there (section 8.1).
 func (a *Association) strike(p *Path, association bool, now time.Time, out *Output) {
@@ -208,7 +150,7 @@ func (a *Association) strike(p *Path, association bool, now time.Time, out *Outp
 	was := p.state
 	switch {
 	case p.errors > p.Parameters.PathMaxRetrans:
-		p.state = Inactive
+		p.state, p.search = Inactive, search{}
 	case p.errors > p.Parameters.PotentiallyFailedMaxRetrans && p.confirmed:
 		p.state = Failing
 	}

@@ -26,6 +26,7 @@ type receiver struct {
 // arrivals is what a packet has brought.
 type arrivals struct {
 	data, fresh, duplicate, urgent bool
+	answer                         bool // to what we have sent
 	authentic                      bool // an AUTH stood before
 }
 

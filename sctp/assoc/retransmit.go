@@ -2,7 +2,11 @@
 
 package assoc
 
-import "time"
+import (
+	"time"
+
+	"github.com/isthmus-net/isthmus/sctp/chunk"
+)
 
 // timeout is the end of a path's T3-rtx (RFC 9260 section 6.3.3).
 func (a *Association) timeout(p *Path, now time.Time, out *Output) {
@@ -12,6 +16,7 @@ func (a *Association) timeout(p *Path, now time.Time, out *Output) {
 	}
 	a.endpoint.Counters.Timeouts++
 	p.congestion.timeout(a.fragmentRoom(p))
+	a.countTimeout(p, now)
 	if a.probing && a.sackHeard { // section 6.1, A: the peer is there, and has no room
 		p.backOff()
 	} else {
@@ -33,15 +38,6 @@ func (a *Association) timeout(p *Path, now time.Time, out *Output) {
 	a.sendAgain(nil, now, out)
 }
 
-// wayFor is the path by which a marked chunk is sent again: after a timeout another one, else the same (RFC
-// 9260 section 6.4).
-func (a *Association) wayFor(c *sent) *Path {
-	if !c.timedOut && c.path.usable() {
-		return c.path
-	}
-	return a.alternate(c.path)
-}
-
 // firstMarked finds the first chunk that is to be sent again, and where it goes.
 func (a *Association) firstMarked() (at int, p *Path) {
 	for i := range a.sent.length {
@@ -59,13 +55,25 @@ func (a *Association) sendAgain(only *Path, now time.Time, out *Output) {
 	if p == nil || only != nil && p != only {
 		return
 	}
-	w := a.compose(p, out)
+	w := a.composeFor(a.sent.at(at), p, out)
 	a.repeat(&w, at, now)
 	w.finish()
 }
 
+// composeFor begins a packet that has room for a chunk, which may have been cut when the path took larger ones.
+func (a *Association) composeFor(c *sent, p *Path, out *Output) composer {
+	needed := chunk.HeaderSize + a.length(c.size)
+	if a.protects(a.dataType()) {
+		needed += a.authSize()
+	}
+	w := a.composeSized(p, max(p.room(), needed), out)
+	w.fragment = needed > p.room()
+	return w
+}
+
 // repeat fills a packet with marked chunks that go its way.
 func (a *Association) repeat(w *composer, from int, now time.Time) {
+	a.watch(w.path, now)
 	for i := from; i < a.sent.length && a.marked > 0; i++ {
 		c := a.sent.at(i)
 		if !c.marked || a.wayFor(c) != w.path {
@@ -76,16 +84,23 @@ func (a *Association) repeat(w *composer, from int, now time.Time) {
 		}
 		tsn := a.acked + 1 + uint32(i)
 		a.untime(tsn)
-		if c.timedOut {
-			a.endpoint.Counters.Retransmitted++
-		} else {
-			a.endpoint.Counters.FastRetrans++
-		}
-		c.marked, c.timedOut, c.misses = false, false, 0
+		a.countRepeat(c)
+		c.marked, c.timedOut, c.early, c.misses = false, false, false, 0
 		a.marked--
 		a.launch(c, w.path)
 		w.put(c, tsn)
 		a.startT3(w.path, i, now)
+	}
+}
+
+func (a *Association) countRepeat(c *sent) {
+	switch counters := &a.endpoint.Counters; {
+	case c.early:
+		counters.EarlyMoves++
+	case c.timedOut:
+		counters.Retransmitted++
+	default:
+		counters.FastRetrans++
 	}
 }
 

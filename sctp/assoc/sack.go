@@ -56,7 +56,7 @@ func (a *Association) takeSACK(from *Path, s *chunk.SACK, now time.Time, out *Ou
 	highest := a.takeGaps(s, &newest, &any, now, out)
 	a.sackHeard = true
 	if any {
-		a.errors = 0
+		a.errors, a.arrivals.answer = 0, true
 	}
 	for _, p := range a.paths {
 		a.adjust(p, s.TSN, now)
@@ -118,7 +118,7 @@ func (a *Association) takeGaps(s *chunk.SACK, newest *uint32, any *bool, now tim
 
 // takeChunk books a chunk that is acknowledged for the first time.
 func (a *Association) takeChunk(c *sent, tsn uint32, now time.Time, out *Output) {
-	p := c.path
+	p, late := c.path, c.timedOut
 	if c.marked {
 		c.marked = false
 		a.marked--
@@ -131,7 +131,12 @@ func (a *Association) takeChunk(c *sent, tsn uint32, now time.Time, out *Output)
 		p.timing = false
 		p.measure(now.Sub(p.timedAt))
 	}
-	if !c.moved { // else nobody knows which copy it was (RFC 9260 section 8.2, RFC 7829 section 3.2, 9)
+	if a.length(c.size) > p.roomOf(p.base()) {
+		p.search.timeouts = 0
+	}
+	// With more than one copy nobody knows which it was (RFC 9260 section 8.2, RFC 7829 section 3.2, 9). What timed out
+	// shows that the path worked before it did; whether it still does, its heartbeat says.
+	if !c.moved && (!late || p.Parameters.HeartbeatInterval < 0) {
 		p.heard = true
 		a.answer(p, out)
 	}
@@ -145,6 +150,9 @@ func (a *Association) adjust(p *Path, cumulative uint32, now time.Time) {
 	}
 	if p.ack.octets > 0 {
 		p.grow(p.ack.octets, p.ack.before, a.fragmentRoom(p), a.sent.length == 0)
+	}
+	if p.ack.octets > 0 {
+		a.hearAnswer(p, now)
 	}
 	switch {
 	case p.flight == 0:

@@ -223,17 +223,21 @@ func (a *Association) failMessages(why Reason, out *Output) {
 }
 
 // messages keeps the memory of messages for the next ones.
-type messages struct{ free []*message }
+type messages struct {
+	free []*message
+	kept int // octets of them
+}
 
-// maxKept is the largest message whose memory is kept.
-const maxKept = 4096
+// maxKept is how much memory of messages is kept.
+const maxKept = 1 << 20
 
 // take makes a message with a copy of its octets.
 func (f *messages) take(m Message) *message {
 	var one *message
 	if last := len(f.free) - 1; last >= 0 {
 		one = f.free[last]
-		f.free = f.free[:last]
+		f.free[last], f.free = nil, f.free[:last]
+		f.kept -= cap(one.User)
 	} else {
 		one = &message{}
 	}
@@ -245,7 +249,8 @@ func (f *messages) take(m Message) *message {
 
 // give takes the memory of a message back.
 func (f *messages) give(m *message) {
-	if len(f.free) < maxFree && cap(m.User) <= maxKept {
+	if len(f.free) < maxFree && f.kept+cap(m.User) <= maxKept {
 		f.free = append(f.free, m)
+		f.kept += cap(m.User)
 	}
 }

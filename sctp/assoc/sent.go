@@ -18,6 +18,7 @@ type sent struct {
 	fast         bool   // was marked by reports once
 	abandoned    bool   // given up, which makes it acknowledged (RFC 3758)
 	moved        bool   // by more than one path
+	early        bool   // marked since its path is in doubt
 	reported     bool   // in the SACK that is handled
 }
 
@@ -41,12 +42,14 @@ func (a *Association) fragmentRoom(p *Path) int {
 	return room
 }
 
-// largestFragment is how many octets of a message a chunk may have: such that it fits everywhere (RFC 9260
+// largestFragment is how many octets of a message a chunk may have: such that it fits wherever data may go (RFC 9260
 // section 7.3, AMDCS).
 func (a *Association) largestFragment() int {
 	least := 1 << 16
 	for _, p := range a.paths {
-		least = min(least, a.fragmentRoom(p))
+		if p == a.current || p.confirmed && p.state != Inactive && p.use == normal && !p.down {
+			least = min(least, a.fragmentRoom(p))
+		}
 	}
 	return least - a.length(0)
 }

@@ -16,11 +16,15 @@ type composer struct {
 	b      []byte
 	room   int // octets that the packet may have
 	authAt int // where an AUTH is; 0 if there is none
+
+	fragment bool // the packet is larger than the path carries
 }
 
 // compose begins a packet.
-func (a *Association) compose(p *Path, out *Output) composer {
-	room := p.room()
+func (a *Association) compose(p *Path, out *Output) composer { return a.composeSized(p, p.room(), out) }
+
+// composeSized begins a packet that may have so many octets.
+func (a *Association) composeSized(p *Path, room int, out *Output) composer {
 	h := chunk.Header{Source: a.endpoint.config.Port, Destination: a.peerPort, Tag: a.peerTag}
 	return composer{a: a, path: p, out: out, b: chunk.Begin(out.alloc(room), h), room: room}
 }
@@ -68,7 +72,7 @@ func (w *composer) finish() {
 	}
 	chunk.Seal(w.b)
 	w.out.give(w.b, len(w.b))
-	w.out.Packets = append(w.out.Packets, Packet{w.path.Pair, w.path.port, w.b})
+	w.out.Packets = append(w.out.Packets, Packet{w.path.Pair, w.path.port, w.fragment, w.b})
 }
 
 // sendAlone sends chunks in a packet of their own.
@@ -161,7 +165,7 @@ func (a *Association) transmitMarked(now time.Time, out *Output) bool {
 	if p.open() <= 0 {
 		return false
 	}
-	w := a.compose(p, out)
+	w := a.composeFor(a.sent.at(at), p, out)
 	a.bundleSACK(&w)
 	a.repeat(&w, at, now)
 	w.finish()
@@ -188,7 +192,12 @@ const maxOutstanding = 1 << 15
 // addNew fills a packet with data. The window of the path was open before: the packet may go over it (RFC 9260
 // section 6.1, B).
 func (a *Association) addNew(w *composer, now time.Time) {
-	largest := a.largestFragment()
+	largest, first := a.largestFragment(), a.nextTSN
+	defer func() {
+		if a.nextTSN != first {
+			a.watch(w.path, now)
+		}
+	}()
 	for m := a.upcoming(); m != nil; m = a.upcoming() {
 		octets := min(len(m.User)-m.cut, largest)
 		if !w.fits(a.dataType(), a.length(octets)) || a.sent.length >= maxOutstanding || !a.windowOpen(m) || w.path.open() <= 0 {

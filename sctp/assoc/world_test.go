@@ -26,6 +26,7 @@ type world struct {
 	dice  *rand.Rand
 
 	delay func(Pair) time.Duration // one way, by the sender's pair
+	mtu   func(Pair) int           // of the packets of IP that pass; nil is without end
 	lost  func(from int, p Packet) bool
 	trace func(from int, p Packet)
 }
@@ -156,10 +157,10 @@ func (w *world) send(from int, p Packet) {
 	if w.trace != nil {
 		w.trace(from, p)
 	}
-	if w.lost != nil && w.lost(from, p) {
+	if w.lost != nil && w.lost(from, p) || w.mtu != nil && !p.Fragment && len(p.Octets)+headerIPv6 > w.mtu(p.Pair) {
 		return
 	}
-	f := flight{at: w.now.Add(w.delay(p.Pair)), to: 1 - from, Packet: Packet{Pair{p.Remote, p.Local}, p.Port, slices.Clone(p.Octets)}}
+	f := flight{at: w.now.Add(w.delay(p.Pair)), to: 1 - from, Packet: Packet{Pair: Pair{p.Remote, p.Local}, Port: p.Port, Octets: slices.Clone(p.Octets)}}
 	at := len(w.flies)
 	for at > 0 && w.flies[at-1].at.After(f.at) {
 		at--

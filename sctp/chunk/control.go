@@ -20,6 +20,15 @@ func AppendHeartbeat(b []byte, info []byte) []byte {
 	return closeList(AppendParameter(b, ParamHeartbeatInfo, info), at, 0)
 }
 
+// AppendPad writes a PAD of so many octets, its header included: a multiple of 4, and at least 4 (RFC 4820 section 3).
+func AppendPad(b []byte, size int) []byte {
+	b, at := open(b, TypePad, 0)
+	for range size - chunkHeader {
+		b = append(b, 0)
+	}
+	return closeChunk(b, at)
+}
+
 // ParseShutdown reads the cumulative TSN of a SHUTDOWN (RFC 9260 section 3.3.8).
 func ParseShutdown(body []byte) (tsn uint32, err error) {
 	if len(body) < 4 {

@@ -1,0 +1,180 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package assoc
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// cutFirst is a network that loses all of the first of two ways.
+func cutFirst(_ int, p Packet) bool { return path1(p.Pair) || path1(Pair{p.Remote, p.Local}) }
+
+// delays has the first way take half of one round trip time, and the second half of another.
+func delays(first, second time.Duration) func(Pair) time.Duration {
+	return func(p Pair) time.Duration {
+		if path1(p) || path1(Pair{p.Remote, p.Local}) {
+			return first / 2
+		}
+		return second / 2
+	}
+}
+
+// talkFor sends a message every so often for a while.
+func (h *host) talkFor(d, every time.Duration, sent *int) {
+	for end := h.w.now.Add(d); h.w.now.Before(end); {
+		octets := fmt.Appendf(nil, "%d %01000d", *sent, *sent)
+		if h.a.Send(Message{Stream: uint16(*sent % 4), User: octets}, h.w.now, &h.out) == nil {
+			*sent++
+		}
+		h.flush()
+		h.w.run(every)
+	}
+}
+
+// TestSilentCut loses the first way without a word: with the early probe data goes on within two round trips of the
+// other way, while RTO.Min is a second; strictly after RFC 7829 within RTO.Min.
+func TestSilentCut(t *testing.T) {
+	for _, first := range []time.Duration{1, 20, 200} {
+		for _, second := range []time.Duration{1, 50, 208} {
+			for _, early := range []bool{false, true} {
+				for _, every := range []time.Duration{10, 40} {
+					t.Run(fmt.Sprint(int(first), int(second), early, int(every)), func(t *testing.T) {
+						testSilentCut(t, first*time.Millisecond, second*time.Millisecond, early, every*time.Millisecond)
+					})
+				}
+			}
+		}
+	}
+}
+
+func testSilentCut(t *testing.T, first, second time.Duration, early bool, every time.Duration) {
+	par := Defaults()
+	par.EarlyProbe = early
+	w := newWorld(t, dual(), par)
+	w.delay = delays(first, second)
+	w.connect(w.hosts[1].end.config.Addresses...)
+	w.run(5 * time.Second)
+	h, peer, sent := w.hosts[0], w.hosts[1], 0
+	h.talkFor(2*time.Second, every, &sent)
+	peer.gap = 0
+	w.lost = cutFirst
+	h.talkFor(3*time.Second, every, &sent)
+	w.run(10 * time.Second)
+	if len(peer.got) != sent {
+		t.Fatalf("%d messages of %d have come", len(peer.got), sent)
+	}
+	most := par.RTOMin + first/2 + second + 100*time.Millisecond
+	if early {
+		// What is waited for: two round trips of the way that fails and their variance, and then the other way.
+		most = max(2*first, minSuspicion) + 4*granularity + 2*second + 50*time.Millisecond
+		if every > minSuspicion { // one packet at a time is out: its acknowledgement may wait
+			most += par.SACKDelay
+		}
+	}
+	if peer.gap > most {
+		t.Errorf("nothing came for %v, at most %v is due", peer.gap, most)
+	}
+	if early && (h.end.Counters.Timeouts > 0 || h.end.Counters.EarlyCopies == 0) {
+		t.Errorf("%d timeouts, %d copies", h.end.Counters.Timeouts, h.end.Counters.EarlyCopies)
+	}
+	if !early && h.end.Counters.EarlyCopies+h.end.Counters.EarlyMoves > 0 {
+		t.Error("strict mode has early probes")
+	}
+	w.lost = nil
+	h.talkFor(5*time.Second, every, &sent)
+	if h.a.current != h.a.primary || !h.a.primary.usable() {
+		t.Errorf("the first way is not taken again: %+v", h.a.Status())
+	}
+	w.run(time.Minute)
+	if len(peer.got) != sent || h.a.doubted != 0 {
+		t.Errorf("%d messages of %d have come, %d doubts are left", len(peer.got), sent, h.a.doubted)
+	}
+}
+
+// TestDelaySpike has the first way stand still for a while: the copy is answered sooner, and when the first way goes on
+// data returns to it. Errors and states are untouched.
+func TestDelaySpike(t *testing.T) {
+	w := pair(t, Defaults())
+	w.run(5 * time.Second)
+	h, sent := w.hosts[0], 0
+	h.talkFor(time.Second, 10*time.Millisecond, &sent)
+	until := w.now.Add(300 * time.Millisecond)
+	w.delay = func(p Pair) time.Duration {
+		if d := until.Sub(w.now); d > 0 && (path1(p) || path1(Pair{p.Remote, p.Local})) {
+			return d + 5*time.Millisecond
+		}
+		return 5 * time.Millisecond
+	}
+	h.talkFor(3*time.Second, 10*time.Millisecond, &sent)
+	w.run(time.Second)
+	if h.saw(PathFailing) || h.a.primary.errors != 0 || h.a.current != h.a.primary || h.a.doubted != 0 {
+		t.Errorf("%+v", h.a.Status())
+	}
+	if len(w.hosts[1].got) != sent {
+		t.Errorf("%d messages of %d have come", len(w.hosts[1].got), sent)
+	}
+}
+
+// TestAcknowledgementsLost breaks the first way in one direction: what comes back is lost.
+func TestAcknowledgementsLost(t *testing.T) {
+	w := pair(t, Defaults())
+	w.run(5 * time.Second)
+	h, sent := w.hosts[0], 0
+	h.talkFor(time.Second, 10*time.Millisecond, &sent)
+	w.hosts[1].gap = 0
+	w.lost = func(from int, p Packet) bool { return from == 1 && cutFirst(from, p) }
+	h.talkFor(10*time.Second, 10*time.Millisecond, &sent)
+	w.run(10 * time.Second)
+	if len(w.hosts[1].got) != sent {
+		t.Errorf("%d messages of %d have come", len(w.hosts[1].got), sent)
+	}
+	if w.hosts[1].gap > 500*time.Millisecond {
+		t.Errorf("nothing came for %v", w.hosts[1].gap)
+	}
+}
+
+func TestLinkDownAndUp(t *testing.T) {
+	for name, sender := range map[string]int{"sends": 0, "receives": 1} {
+		t.Run(name, func(t *testing.T) { testLinkDownAndUp(t, sender) })
+	}
+}
+
+// testLinkDownAndUp takes a link of the first host down and up again while one of both sends.
+func testLinkDownAndUp(t *testing.T, sender int) {
+	w := newWorld(t, dual(), Defaults())
+	w.delay = delays(2*time.Millisecond, 100*time.Millisecond)
+	w.connect(w.hosts[1].end.config.Addresses...)
+	w.run(5 * time.Second)
+	mover, h, other, sent := w.hosts[0], w.hosts[sender], w.hosts[1-sender], 0
+	h.talkFor(time.Second, 5*time.Millisecond, &sent)
+	other.gap = 0
+	w.lost = cutFirst
+	mover.a.LinkDown(dual()[0][0], w.now, &mover.out)
+	mover.flush()
+	h.talkFor(2*time.Second, 5*time.Millisecond, &sent)
+	// As long takes the word to a peer that sends, and its data; and for all, slow start on the other way.
+	most := 100*time.Millisecond + 20*time.Millisecond
+	if other.gap > most {
+		t.Errorf("nothing came for %v, at most %v is due", other.gap, most)
+	}
+	w.lost = nil
+	back := w.now
+	mover.a.LinkUp(dual()[0][0], w.now, &mover.out)
+	mover.flush()
+	var first time.Duration
+	w.trace = func(from int, p Packet) {
+		if _, data := firstTSN(p); data && first == 0 && from == sender && path1(p.Pair) {
+			first = w.now.Sub(back)
+		}
+	}
+	h.talkFor(2*time.Second, 5*time.Millisecond, &sent)
+	w.run(time.Second)
+	if most = 2*2*time.Millisecond + 100*time.Millisecond + 10*time.Millisecond; first == 0 || first > most {
+		t.Errorf("data returns after %v, at most %v is due", first, most)
+	}
+	if len(other.got) != sent {
+		t.Errorf("%d messages of %d have come", len(other.got), sent)
+	}
+}
