@@ -39,17 +39,33 @@ func Find() (*Peers, error) {
 	if dir := os.Getenv(Env); dir != "" {
 		return open(dir)
 	}
+	if p := search("peers"); p != nil {
+		return p, nil
+	}
+	return nil, errNotSetUp
+}
+
+// FindGroup returns the folder of another group of scripts/peers, looking where [Find] does.
+func FindGroup(name string) (*Peers, error) {
+	if p := search(name); p != nil {
+		return p, nil
+	}
+	return nil, fmt.Errorf("%s is not set up: run 'scripts/peers %s'", name, name)
+}
+
+// search looks for a group; nil is none.
+func search(group string) *Peers {
 	for _, start := range startingPoints() {
 		for dir := start; ; dir = filepath.Dir(dir) {
-			if p, err := open(filepath.Join(dir, ".cache", "peers")); err == nil {
-				return p, nil
+			if p, err := open(filepath.Join(dir, ".cache", group)); err == nil {
+				return p
 			}
 			if dir == filepath.Dir(dir) {
 				break
 			}
 		}
 	}
-	return nil, errNotSetUp
+	return nil
 }
 
 // startingPoints returns the folders above which the peers may lie.

@@ -175,10 +175,10 @@ func takesFamily(from netip.Addr, init *chunk.Init, ipv4 bool) bool {
 // options are the parameters of our INIT and INIT ACK between two addresses.
 func (e *Endpoint) options(local, remote netip.Addr, par *Parameters, random []byte) chunk.Options {
 	o := par.offer(random)
-	o.AddressTypes = []uint16{chunk.AddressIPv4, chunk.AddressIPv6}
-	if e.config.Hidden {
+	if e.config.Hidden { // nor address types (RFC 8261 section 6.1)
 		return o
 	}
+	o.AddressTypes = []uint16{chunk.AddressIPv4, chunk.AddressIPv6}
 	for _, address := range e.config.Addresses {
 		if address.IsLoopback() == remote.IsLoopback() && (!address.IsLinkLocalUnicast() || reach(address, remote)) {
 			o.Addresses = append(o.Addresses, address.WithZone(""))
