@@ -39,8 +39,10 @@ const (
 	scriptPort     = 5000
 	scriptPeerPort = 6000
 	scriptTag      = 0x50505050
-	scriptTSN      = 0xfffffff0 // so that all numbers wrap soon
 )
+
+// scriptTSN is the peer's first TSN, such that it wraps soon.
+var scriptTSN uint32 = 0xfffffff0
 
 // quiet are parameters without heartbeats.
 func quiet() Parameters {
