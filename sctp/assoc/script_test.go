@@ -44,10 +44,10 @@ const (
 // scriptTSN is the peer's first TSN, such that it wraps soon.
 var scriptTSN uint32 = 0xfffffff0
 
-// quiet are parameters without heartbeats.
+// quiet are parameters without heartbeats, and with nothing that goes beyond the RFCs.
 func quiet() Parameters {
 	par := Defaults()
-	par.HeartbeatInterval = -1
+	par.HeartbeatInterval, par.EarlyProbe = -1, false
 	return par
 }
 
