@@ -163,7 +163,9 @@ func TestFastRetransmitTimer(t *testing.T) {
 // confirmAll has all paths confirmed.
 func (s *script) confirmAll() *script {
 	for _, p := range s.a.paths {
-		p.confirmed, p.heartbeatAt = true, time.Time{}
+		if !p.confirmed {
+			p.confirmed, p.heartbeatAt = true, time.Time{}
+		}
 	}
 	return s
 }
