@@ -244,6 +244,7 @@ func (a *Association) handle(in *arrival, out *Output) {
 	if a.arrivals.answer {
 		a.compareAnswers(p, in.now)
 	}
+	a.heardWhileEnding(in.now)
 	a.acknowledge(p, in.now)
 	a.transmit(p, in.now, out)
 }

@@ -44,6 +44,14 @@ func (a *Association) shutdownIfDone(now time.Time, out *Output) {
 	}
 }
 
+// heardWhileEnding takes any packet of the peer's for a sign that it is there, and still has data to send (RFC 9260
+// section 9.2).
+func (a *Association) heardWhileEnding(now time.Time) {
+	if a.state == shutdownSent {
+		a.errors, a.shutdownAt = 0, now.Add(a.destination().rto)
+	}
+}
+
 // sendShutdown sends the SHUTDOWN or SHUTDOWN ACK of the state, and starts T2.
 func (a *Association) sendShutdown(now time.Time) {
 	e := a.endpoint
