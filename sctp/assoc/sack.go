@@ -74,7 +74,7 @@ func (a *Association) takeSACK(from *Path, s *chunk.SACK, gaps bool, now time.Ti
 	if a.peerWindow = max(0, int(s.Window)-a.outside); a.peerWindow > 0 {
 		a.windowAt, a.windowTime = time.Time{}, 0
 	}
-	a.shutdownIfDone(now, out)
+	a.shutdownIfDone(now)
 }
 
 // takeCumulative drops all chunks up to a TSN. newest is the highest that was not acknowledged before, if any was.

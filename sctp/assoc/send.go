@@ -198,6 +198,11 @@ func (a *Association) settleMessage(c *sent, out *Output) {
 	if m.open == 0 && m.cut == len(m.User) {
 		a.endpoint.free.give(m)
 	}
+	a.unblock(out)
+}
+
+// unblock tells a user that waits for room once half of the send buffer is empty.
+func (a *Association) unblock(out *Output) {
 	if a.blocked && a.queued <= a.par.SendBuffer/2 {
 		a.blocked = false
 		a.event(out, Event{Kind: Writable})

@@ -23,14 +23,13 @@ func (a *Association) Shutdown(now time.Time, out *Output) {
 	case established:
 		a.state = shutdownPending
 		a.guardAt = now.Add(5 * a.par.RTOMax)
-		a.shutdownIfDone(now, out)
 		a.transmit(nil, now, out)
 	}
 	a.endpoint.settle(a)
 }
 
 // shutdownIfDone goes on with the end once nothing is outstanding.
-func (a *Association) shutdownIfDone(now time.Time, out *Output) {
+func (a *Association) shutdownIfDone(now time.Time) {
 	if a.sent.length > 0 || a.upcoming() != nil {
 		return
 	}
