@@ -49,7 +49,7 @@ func (a *Association) acknowledge(p *Path, now time.Time) {
 	switch {
 	case a.state == shutdownSent:
 		a.sendShutdown(now)
-		if !a.got.gapless() {
+		if !a.got.gapless() || a.repeated > 0 {
 			a.sackNow()
 		}
 	case !a.first, a.unacked >= sackEvery, came.duplicate, came.urgent, !a.got.gapless():

@@ -244,6 +244,7 @@ func (a *Association) handle(in *arrival, out *Output) {
 	if a.arrivals.answer {
 		a.compareAnswers(p, in.now)
 	}
+	a.heardWhileEnding(in.now)
 	a.acknowledge(p, in.now)
 	a.transmit(p, in.now, out)
 }
@@ -276,9 +277,11 @@ func (a *Association) take(p *Path, c chunk.Chunk, in *arrival, out *Output) boo
 	case chunk.TypeInitAck:
 		a.handleInitAck(c, in, out)
 	case chunk.TypeCookieAck:
-		if a.state == cookieEchoed {
-			a.establish(in.now, out, Connected)
+		if a.state != cookieEchoed { // section 5.2.5
+			a.endpoint.Counters.Unexpected++
+			break
 		}
+		a.establish(in.now, out, Connected)
 	case chunk.TypeCookieEcho, chunk.TypePad: // the endpoint has read the one; the other is empty
 	case chunk.TypeHeartbeat:
 		a.handleHeartbeat(c)
@@ -344,14 +347,13 @@ func (a *Association) answerError(cause chunk.Cause) {
 	}
 }
 
-// handleError takes an ERROR: what it means for the set-up; of all else there is nothing to be done.
+// handleError takes an ERROR: what it means for the set-up, and for changes of addresses; of all else there is nothing
+// to be done.
 func (a *Association) handleError(c chunk.Chunk, in *arrival, out *Output) {
-	cause, _, err := chunk.NextCause(c.Body)
-	switch {
-	case err != nil:
-	case cause.Code == chunk.CauseStaleCookie && a.state == cookieEchoed:
+	if cause, stale := findCause(c.Body, chunk.CauseStaleCookie); stale && a.state == cookieEchoed {
 		a.handleStale(cause, in.now, out)
-	case cause.Code == chunk.CauseUnrecognizedChunk && len(cause.Value) > 0 && chunk.Type(cause.Value[0]) == chunk.TypeASCONF:
+	}
+	if cause, unknown := findCause(c.Body, chunk.CauseUnrecognizedChunk); unknown && len(cause.Value) > 0 && chunk.Type(cause.Value[0]) == chunk.TypeASCONF {
 		a.changes.refused() // RFC 5061 section 5.1, A9
 	}
 }

@@ -26,6 +26,7 @@ func (a *Association) dropExpired(now time.Time, out *Output) {
 		a.leaveQueue()
 		a.giveUp(m, out)
 		a.queued -= len(m.User)
+		a.unblock(out)
 	}
 }
 

@@ -150,10 +150,8 @@ func (a *Association) pathOf(in *arrival) *Path {
 // association has, if its data goes there (section 8.1).
 func (a *Association) strike(p *Path, association bool, now time.Time, out *Output) {
 	p.backOff()
-	if p.errors <= p.Parameters.PathMaxRetrans {
-		p.errors++
-	} else if p == a.current {
-		p.errors++ // all have failed, and the one with the fewest errors is next (RFC 7829 section 4.1)
+	if p.errors <= p.Parameters.PathMaxRetrans || association {
+		p.errors++ // the more there are, the later it is tried again if all have failed (RFC 7829 section 4.1)
 	}
 	was := p.state
 	switch {

@@ -38,9 +38,11 @@ func (r *receiver) expect(first uint32, streams uint16) {
 }
 
 // window is how many octets more the peer may send.
-func (a *Association) window() int {
-	return max(0, a.par.ReceiveBuffer-a.unread-max(a.held, a.weight/2))
-}
+func (a *Association) window() int { return max(0, a.par.ReceiveBuffer-a.occupied()) }
+
+// occupied is how much of the receive buffer is in use: what the user has not read, and what waits for others. Many
+// small pieces take more than their octets.
+func (a *Association) occupied() int { return a.unread + max(a.held, a.weight/2) }
 
 // handleData takes a DATA or an I-DATA chunk (RFC 9260 section 6.2).
 func (a *Association) handleData(p *Path, c chunk.Chunk, in *arrival, out *Output) {
@@ -85,16 +87,14 @@ func (a *Association) handleData(p *Path, c chunk.Chunk, in *arrival, out *Outpu
 	}
 }
 
-// fits reports whether there is room for data. When the window is closed nothing beyond the highest TSN is
-// taken (RFC 9260 section 6.2); what fills a gap is, so that what waits for it can leave.
+// fits reports whether there is room for data. When the window is closed nothing beyond the highest TSN is taken (RFC
+// 9260 section 6.2); what fills a gap is, so that what waits for it can leave, up to as much again: a peer that heeds
+// the window has not sent more.
 func (a *Association) fits(d *chunk.Data) bool {
 	if !a.got.near(d.TSN) {
 		return false
 	}
-	if a.window() > 0 && a.weight < 2*a.par.ReceiveBuffer {
-		return true
-	}
-	return before(d.TSN, a.got.highest()) && a.weight < 4*a.par.ReceiveBuffer
+	return a.window() > 0 || before(d.TSN, a.got.highest()) && a.occupied() < 2*a.par.ReceiveBuffer
 }
 
 // Read tells that our user has taken so many octets of messages: the peer may send as many again.

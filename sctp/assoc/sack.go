@@ -28,17 +28,17 @@ func (a *Association) handleSACK(from *Path, c chunk.Chunk, now time.Time, out *
 	case err != nil:
 		a.endpoint.Counters.BadChunk++
 	default:
-		a.takeSACK(from, &s, now, out)
+		a.takeSACK(from, &s, true, now, out)
 	}
 }
 
-// handleCumulative takes a TSN of a SHUTDOWN, which says nothing of gaps or of the window.
+// handleCumulative takes a TSN of a SHUTDOWN, which says nothing of gaps or of the window (RFC 9260 section 3.3.8).
 func (a *Association) handleCumulative(from *Path, tsn uint32, now time.Time, out *Output) {
-	a.takeSACK(from, &chunk.SACK{TSN: tsn, Window: uint32(a.peerWindow + a.outside)}, now, out)
+	a.takeSACK(from, &chunk.SACK{TSN: tsn, Window: uint32(a.peerWindow + a.outside)}, false, now, out)
 }
 
-// takeSACK takes what a SACK or a SHUTDOWN acknowledges.
-func (a *Association) takeSACK(from *Path, s *chunk.SACK, now time.Time, out *Output) {
+// takeSACK takes what a SACK or a SHUTDOWN acknowledges. gaps is false if that says nothing of them.
+func (a *Association) takeSACK(from *Path, s *chunk.SACK, gaps bool, now time.Time, out *Output) {
 	switch {
 	case before(s.TSN, a.acked): // D i
 		a.endpoint.Counters.OldSACK++
@@ -62,6 +62,9 @@ func (a *Association) takeSACK(from *Path, s *chunk.SACK, now time.Time, out *Ou
 		a.adjust(p, s.TSN, now)
 	}
 	lost := a.countMisses(highest, newest, any, advanced, now)
+	if gaps {
+		a.takeBack(highest, now)
+	}
 	if a.abandon(now, out); lost != nil {
 		a.sendAgain(lost, now, out)
 	}
@@ -71,7 +74,7 @@ func (a *Association) takeSACK(from *Path, s *chunk.SACK, now time.Time, out *Ou
 	if a.peerWindow = max(0, int(s.Window)-a.outside); a.peerWindow > 0 {
 		a.windowAt, a.windowTime = time.Time{}, 0
 	}
-	a.shutdownIfDone(now, out)
+	a.shutdownIfDone(now)
 }
 
 // takeCumulative drops all chunks up to a TSN. newest is the highest that was not acknowledged before, if any was.
@@ -174,13 +177,8 @@ func (a *Association) countMisses(highest int, newest uint32, any, advanced bool
 			continue
 		case c.abandoned:
 			continue
-		case c.acked: // the peer has dropped it (section 6.2.1, D iii)
-			c.acked = false
-			a.launch(c, c.path)
-			c.misses++
-			if c.path.t3.IsZero() {
-				c.path.t3 = now.Add(c.path.rto)
-			}
+		case c.acked:
+			a.reneged(c, now)
 		case c.marked:
 			continue
 		case any && before(a.acked+1+uint32(i), newest), c.path.recovering && advanced:
@@ -198,4 +196,29 @@ func (a *Association) countMisses(highest int, newest uint32, any, advanced bool
 		a.mark(c, false)
 	}
 	return lost
+}
+
+// takeBack finds the chunks behind the last block of a SACK that were acknowledged in a gap before, and are no more.
+func (a *Association) takeBack(highest int, now time.Time) {
+	for i := highest + 1; i < a.sent.length && !before(a.highestGap, a.acked+1+uint32(i)); i++ {
+		if c := a.sent.at(i); c.acked && !c.abandoned {
+			a.reneged(c, now)
+		}
+	}
+	a.highestGap = a.acked + 1 + uint32(highest)
+}
+
+// reneged books a chunk that the peer has dropped although it had acknowledged it in a gap: it is in flight again, and
+// one report says that it is missing (RFC 9260 sections 6.2.1, D iii, and 6.3.2, R4).
+func (a *Association) reneged(c *sent, now time.Time) {
+	c.acked = false
+	c.misses++
+	c.path.flight += a.length(c.size)
+	a.outside += c.size
+	switch p := c.path; {
+	case !p.carries(): // nothing is awaited from there any more
+		a.mark(c, true)
+	case p.t3.IsZero():
+		p.t3 = now.Add(p.rto)
+	}
 }

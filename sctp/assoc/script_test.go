@@ -39,13 +39,15 @@ const (
 	scriptPort     = 5000
 	scriptPeerPort = 6000
 	scriptTag      = 0x50505050
-	scriptTSN      = 0xfffffff0 // so that all numbers wrap soon
 )
 
-// quiet are parameters without heartbeats.
+// scriptTSN is the peer's first TSN, such that it wraps soon.
+var scriptTSN uint32 = 0xfffffff0
+
+// quiet are parameters without heartbeats, and with nothing that goes beyond the RFCs.
 func quiet() Parameters {
 	par := Defaults()
-	par.HeartbeatInterval = -1
+	par.HeartbeatInterval, par.EarlyProbe = -1, false
 	return par
 }
 

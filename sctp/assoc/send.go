@@ -14,6 +14,8 @@ type sender struct {
 	acked    uint32 // the cumulative TSN that the peer has acknowledged
 	streams  uint16 // that we may use
 
+	highestGap uint32 // that the last SACK has acknowledged
+
 	outs    []outStream  // as far as used
 	ready   ring[uint16] // streams with messages, in turn
 	cutting *message     // of which some fragments have TSNs
@@ -72,7 +74,9 @@ var (
 )
 
 // setFirst begins with a TSN.
-func (s *sender) setFirst(tsn uint32) { s.firstTSN, s.nextTSN, s.acked = tsn, tsn, tsn-1 }
+func (s *sender) setFirst(tsn uint32) {
+	s.firstTSN, s.nextTSN, s.acked, s.highestGap = tsn, tsn, tsn-1, tsn-1
+}
 
 // Streams is how many the user may send by.
 func (a *Association) Streams() uint16 { return a.streams }
@@ -194,6 +198,11 @@ func (a *Association) settleMessage(c *sent, out *Output) {
 	if m.open == 0 && m.cut == len(m.User) {
 		a.endpoint.free.give(m)
 	}
+	a.unblock(out)
+}
+
+// unblock tells a user that waits for room once half of the send buffer is empty.
+func (a *Association) unblock(out *Output) {
 	if a.blocked && a.queued <= a.par.SendBuffer/2 {
 		a.blocked = false
 		a.event(out, Event{Kind: Writable})

@@ -23,14 +23,13 @@ func (a *Association) Shutdown(now time.Time, out *Output) {
 	case established:
 		a.state = shutdownPending
 		a.guardAt = now.Add(5 * a.par.RTOMax)
-		a.shutdownIfDone(now, out)
 		a.transmit(nil, now, out)
 	}
 	a.endpoint.settle(a)
 }
 
 // shutdownIfDone goes on with the end once nothing is outstanding.
-func (a *Association) shutdownIfDone(now time.Time, out *Output) {
+func (a *Association) shutdownIfDone(now time.Time) {
 	if a.sent.length > 0 || a.upcoming() != nil {
 		return
 	}
@@ -41,6 +40,14 @@ func (a *Association) shutdownIfDone(now time.Time, out *Output) {
 	case shutdownReceived:
 		a.state = shutdownAckSent
 		a.sendShutdown(now)
+	}
+}
+
+// heardWhileEnding takes any packet of the peer's for a sign that it is there, and still has data to send (RFC 9260
+// section 9.2).
+func (a *Association) heardWhileEnding(now time.Time) {
+	if a.state == shutdownSent {
+		a.errors, a.shutdownAt = 0, now.Add(a.destination().rto)
 	}
 }
 

@@ -88,13 +88,16 @@ func (a *Association) transmit(from *Path, now time.Time, out *Output) {
 	if a.state == closed || a.state == cookieWait || a.state == cookieEchoed && from == nil {
 		return
 	}
+	if a.alive() {
+		a.dropExpired(now, out)
+		a.shutdownIfDone(now)
+	}
 	if len(a.endpoint.control) > 0 || a.sackDue {
 		a.answerNow(from, now, out)
 	}
 	if !a.alive() {
 		return
 	}
-	a.dropExpired(now, out)
 	for a.marked > 0 && a.transmitMarked(now, out) {
 	}
 	for range max(a.par.MaxBurst, 1) {
