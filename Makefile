@@ -18,10 +18,10 @@ export GOTOOLCHAIN ?= local
 export GOFLAGS += -trimpath -buildvcs=false
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-all differ generate peers build check lint test test-kernel demo bench fuzz install clean
+.PHONY: help setup setup-all differ generate peers build check lint test test-kernel test-kernel-sctp demo bench fuzz install clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## see a call move between networks: set up, build, run the tour
 	@scripts/setup --go
@@ -50,6 +50,12 @@ test-kernel: ## test the fast path under Debian's own kernel in QEMU; KERNEL=ima
 	@scripts/peers
 	@$(if $(KERNEL),command -v qemu-system-x86_64 >/dev/null ||) scripts/peers kernel
 	go run ./lab/vm $(if $(KERNEL),-kernel '$(KERNEL)')
+
+test-kernel-sctp: ## test our SCTP against that of Debian's kernel in QEMU; minutes
+	@scripts/setup --go
+	@scripts/peers
+	@scripts/peers kernel
+	go run ./lab/vm -sctp
 
 bench: ## run the benchmarks; BENCH=regexp chooses
 	@scripts/setup --go

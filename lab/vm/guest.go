@@ -155,6 +155,7 @@ func (s suite) attempt(pattern string) (failed []string, err error) {
 	cmd.Env = []string{
 		"PATH=/bin:" + peersThere + "/bin", "HOME=/root", "TMPDIR=/tmp",
 		"ISTHMUS_REQUIRE_ROOT=1", "ISTHMUS_BINARY=/bin/isthmus", "ISTHMUS_PEERS=" + peersThere,
+		"ISTHMUS_REQUIRE_KERNEL_SCTP=1",
 	}
 	output, err := cmd.StdoutPipe()
 	if err != nil {

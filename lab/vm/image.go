@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -57,7 +58,11 @@ func isFolder(path string) bool {
 // chosen is the part of the plan that the command line asks for.
 func chosen(s settings) []suite {
 	var suites []suite
-	for _, p := range plan {
+	list := plan
+	if s.sctp {
+		list = kernelSCTP
+	}
+	for _, p := range list {
 		if s.run != "" {
 			p.Run = s.run
 		}
@@ -106,7 +111,11 @@ func buildImage(root, scratch, image string, k kernel, s settings) error {
 		return err
 	}
 	a.text(planFile, 0o644, text)
-	if err := addModules(a, k); err != nil {
+	modules := wanted
+	if s.sctp {
+		modules = slices.Concat(wanted, sctpModules)
+	}
+	if err := addModules(a, k, modules); err != nil {
 		return err
 	}
 	if err := a.close(); err != nil {
@@ -166,7 +175,7 @@ func compile(root string, args ...string) error {
 
 // addModules adds the modules that the tests need, numbered in the order in
 // which they are loaded.
-func addModules(a *archive, k kernel) error {
+func addModules(a *archive, k kernel, modules []string) error {
 	if k.modules == "" {
 		say("no modules beside %s: what it lacks must be built in", k.image)
 		return nil
@@ -175,7 +184,7 @@ func addModules(a *archive, k kernel) error {
 	if err != nil {
 		return err
 	}
-	list, err := order(set, wanted, set.read)
+	list, err := order(set, modules, set.read)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@
 //	go run ./lab/vm                      the kernel that scripts/peers kernel fetched
 //	go run ./lab/vm -kernel IMAGE        another one
 //	go run ./lab/vm -run Probe fastpath  some tests of one package alone
+//	go run ./lab/vm -sctp                our SCTP against the kernel's
 //
 // The machine has no disk and no network. Its first file system holds this very
 // program as init, the kernel's modules that the tests need, and the tests as
@@ -35,7 +36,7 @@ type settings struct {
 	kernel, modules, run string
 	memory               int // MiB
 	limit                time.Duration
-	verbose, kvm         bool
+	verbose, kvm, sctp   bool
 	packages             []string
 }
 
@@ -52,6 +53,7 @@ func main() {
 	flag.DurationVar(&s.limit, "limit", time.Hour, "`time` after which the machine is switched off")
 	flag.BoolVar(&s.verbose, "v", false, "print all that the machine says")
 	flag.BoolVar(&s.kvm, "kvm", false, "use KVM, where it works")
+	flag.BoolVar(&s.sctp, "sctp", false, "have the kernel speak SCTP, and run the tests against that alone")
 	flag.Parse()
 	s.packages = flag.Args()
 	if err := test(s); err != nil {

@@ -40,6 +40,13 @@ var plan = []suite{
 	{Package: "lab/experiment", Run: "^(TestFastPathOfEveryKind|TestNothingIsBypassedSilently)$"},
 }
 
+// kernelSCTP is what needs a kernel that speaks SCTP itself; where it does, no other test meets the traffic that it
+// expects.
+var kernelSCTP = []suite{{Package: "sctp", Run: "^TestKernelSCTP"}}
+
+// sctpModules are those of kernelSCTP.
+var sctpModules = []string{"sha1_generic", "sha256_generic", "hmac", "udp_tunnel", "ip6_udp_tunnel", "sctp"}
+
 // wanted are the modules that the tests need: what nodes are joined by, what
 // programs are attached to, and what a fast path must not bypass. Those they
 // need come along; one that a kernel does not have as a module may be built in.
