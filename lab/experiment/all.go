@@ -66,6 +66,7 @@ var All = []lab.Experiment{
 	sipMobility,
 	callHandoff,
 	sipLoad,
+	sctpFailover,
 	{
 		Name:    wireName,
 		Summary: "whether the emulated links keep their rate, delay and loss on this machine",

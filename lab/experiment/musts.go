@@ -116,6 +116,12 @@ const (
 	figureSmallFlock   = "calls move at once, 50 ms: change to the last 200 beyond a round trip"
 	figureFlock        = "calls move at once, 50 ms: change to the last 200"
 	figureFlockDropped = "calls move at once: calls dropped"
+
+	figureSCTPLaw    = "clocks, the worst: off the law, of a round trip and 5 % of the law"
+	figureSCTPStrict = "silent cut, by RFC 7829: gap beyond RTO.Min and a round trip of the new way"
+	figureSCTPEarly  = "silent cut, early probe: gap beyond two round trips of the new way"
+	figureSCTPAlive  = "cuts of %d in a row, server with one address, that the association survives"
+	figureSCTPWrong  = "messages lost, or not in their order"
 )
 
 // Bound is the must of one figure of one experiment.
@@ -215,6 +221,11 @@ var Musts = slices.Concat([]Bound{
 	{sipLoadName, figureSmallFlock, report.Must{Bound: 50}}, // ms
 	{sipLoadName, figureFlock, report.Must{Bound: 1000}},    // ms
 	{sipLoadName, figureFlockDropped, report.Must{}},
+	{sctpFailoverName, figureSCTPLaw, report.Must{Bound: 1}},
+	{sctpFailoverName, figureSCTPStrict, report.Must{Bound: 100}}, // ms
+	{sctpFailoverName, figureSCTPEarly, report.Must{Bound: 50}},   // ms
+	{sctpFailoverName, figureSCTPAlive, report.Must{AtLeast: true, Bound: 100}},
+	{sctpFailoverName, figureSCTPWrong, report.Must{}},
 }, faultsMusts(natFaultsName), faultsMusts(relayFaultsName), faultsMusts(ggsnFaultsName))
 
 // faultsMusts are the bounds of campaigns.

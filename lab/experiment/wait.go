@@ -30,6 +30,16 @@ func poll(ctx context.Context, limit, every time.Duration, done func(context.Con
 	}
 }
 
+// pause waits, unless ctx is done before.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
 // serving waits until something listens on a UDP port of the node.
 func serving(ctx context.Context, node *lab.Node, p *lab.Proc, port uint16) error {
 	err := poll(ctx, daemonStart, time.Millisecond, func(context.Context) (bool, error) {

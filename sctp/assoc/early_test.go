@@ -178,3 +178,55 @@ func testLinkDownAndUp(t *testing.T, sender int) {
 		t.Errorf("%d messages of %d have come", len(other.got), sent)
 	}
 }
+
+// TestCutsInARow cuts the two ways of a host to a host with one address in turn, both of which send: the association
+// survives a hundred cuts, and no message waits longer than it takes to doubt a way and to ask the other.
+func TestCutsInARow(t *testing.T) {
+	at := dual()
+	at[1] = addresses("2001:db8:3::b")
+	w := newWorld(t, at, Defaults())
+	ways := [2]func(p Packet) bool{
+		func(p Packet) bool { return p.Local == at[0][0] || p.Remote == at[0][0] },
+		func(p Packet) bool { return p.Local == at[0][1] || p.Remote == at[0][1] },
+	}
+	w.delay = func(p Pair) time.Duration {
+		if p.Local == at[0][0] || p.Remote == at[0][0] {
+			return 500 * time.Microsecond
+		}
+		return 104 * time.Millisecond
+	}
+	w.connect(at[1]...)
+	sent := 0
+	talk := func(d time.Duration) {
+		for end := w.now.Add(d); w.now.Before(end); w.run(5 * time.Millisecond) {
+			for _, h := range w.hosts {
+				if err := h.a.Send(Message{User: fmt.Appendf(nil, "%0100d", sent)}, w.now, &h.out); err != nil {
+					t.Fatal(err)
+				}
+				h.flush()
+			}
+			sent++
+		}
+	}
+	talk(3 * time.Second)
+	for i := range 100 {
+		for _, h := range w.hosts {
+			h.gap = 0
+		}
+		w.lost = func(_ int, p Packet) bool { return ways[i%2](p) }
+		talk(time.Second)
+		w.lost = nil
+		talk(2 * time.Second)
+		for _, h := range w.hosts {
+			if h.gap > 2*208*time.Millisecond+50*time.Millisecond {
+				t.Errorf("cut %d: nothing comes to host %d for %v", i, h.index, h.gap)
+			}
+		}
+	}
+	w.run(10 * time.Second)
+	for _, h := range w.hosts {
+		if len(h.got) != sent || h.a.state != established {
+			t.Errorf("%d messages of %d have come to host %d", len(h.got), sent, h.index)
+		}
+	}
+}

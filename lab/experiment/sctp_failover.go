@@ -1,0 +1,255 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/sctp"
+)
+
+const sctpFailoverName = "sctp-failover"
+
+// sctpFailover is the experiment sctp-failover.
+var sctpFailover = lab.Experiment{
+	Name:      sctpFailoverName,
+	Summary:   "what a silent cut does to SCTP associations of two ways: the clocks of the RFCs, the interruption, a hundred cuts",
+	NeedsRoot: true,
+	Run:       runSCTPFailover,
+}
+
+// sctpFailoverForm is how much is measured.
+type sctpFailoverForm struct {
+	rto    []time.Duration // RTO.Min = RTO.Max
+	most   []int           // Path.Max.Retrans
+	silent int             // cuts with default parameters
+	row    int             // cuts in a row, of a host with one address
+}
+
+// sctpCuts is how many silent cuts with default parameters there are.
+const sctpCuts = 20
+
+var (
+	longSCTPFailover  = sctpFailoverForm{[]time.Duration{200, 500, 1000, 2000}, []int{0, 2, 5}, sctpCuts, 100}
+	shortSCTPFailover = sctpFailoverForm{[]time.Duration{200}, []int{0, 2}, 1, 4}
+)
+
+// sctpClock is what one association has shown after a cut, and what the law says.
+type sctpClock struct {
+	rto           time.Duration
+	most          int
+	failing       bool          // RFC 7829 is on
+	first, down   time.Duration // data on the other way; the path inactive
+	fresh         time.Duration // new data on the other way
+	srtt          time.Duration // of the way that is cut, right before
+	firstL, downL time.Duration // by the law
+}
+
+// sctpFound is all that the experiment has measured.
+type sctpFound struct {
+	clocks        []sctpClock
+	strict, early []sctpCut
+	alive         int // cuts of a row that the association has survived
+	row           int
+	wrong         int // messages that were not what was sent, in their order
+	silence       time.Duration
+}
+
+// sctpCut is one silent cut.
+type sctpCut struct {
+	gap time.Duration // longest time between two deliveries
+	rtt time.Duration // of the new path, right before
+	rto time.Duration // of the old one
+}
+
+// runSCTPFailover is the experiment.
+func runSCTPFailover(ctx context.Context, e *lab.Env) error {
+	form := longSCTPFailover
+	if e.Runs > 0 && e.Runs < longRun {
+		form = shortSCTPFailover
+	}
+	form.silent = cmp.Or(min(e.Runs, form.silent), form.silent)
+	found := &sctpFound{row: form.row}
+	for _, step := range []struct {
+		what string
+		do   func(context.Context, *lab.Env, sctpFailoverForm) error
+	}{
+		{"the clocks of the RFCs", found.measureClocks}, {"silent cuts with default parameters", found.measureCuts},
+		{"cuts in a row, host with one address", found.measureRow},
+	} {
+		e.Step("%s", step.what)
+		if err := step.do(ctx, e, form); err != nil {
+			return fmt.Errorf("%s: %w", step.what, err)
+		}
+	}
+	return finish(e, sctpFailoverReport(found))
+}
+
+// What flows carry.
+const (
+	sctpPort  = 5000
+	sctpEvery = 5 * time.Millisecond
+	sctpSize  = 100
+)
+
+// measureClocks cuts one way under many associations at once, each with its own parameters.
+func (f *sctpFound) measureClocks(ctx context.Context, e *lab.Env, form sctpFailoverForm) (err error) {
+	lane := lab.LaneConfig{Rate: 100e6, Delay: 5 * time.Millisecond}
+	wire := lab.WireConfig{AtoB: lane, BtoA: lane}
+	n, err := drawSCTP(ctx, e, [2]lab.WireConfig{wire, wire}, false)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, n.close)
+	var flows []*sctpFlow
+	for _, rto := range form.rto {
+		for _, most := range form.most {
+			for _, failing := range []bool{false, true} {
+				par := sctp.Defaults()
+				rto := rto * time.Millisecond
+				par.RTOInitial, par.RTOMin, par.RTOMax, par.EarlyProbe, par.SACKDelay = rto, rto, rto, false, 0
+				par.PathMaxRetrans, par.AssociationMaxRetrans, par.PotentiallyFailedMaxRetrans = most, 100, most
+				if failing {
+					par.PotentiallyFailedMaxRetrans = 0
+				}
+				flow, err := n.flow(ctx, par)
+				if err != nil {
+					return err
+				}
+				flow.clock = &sctpClock{rto: rto, most: most, failing: failing, firstL: rto, downL: time.Duration(most+1) * rto}
+				flows = append(flows, flow)
+			}
+		}
+	}
+	watch, err := watchSCTP(n)
+	if err != nil {
+		return err
+	}
+	if err := pause(ctx, time.Second); err != nil {
+		return err
+	}
+	for _, flow := range flows {
+		flow.clock.srtt = flow.path(0).SRTT
+	}
+	cut := time.Now()
+	n.wires[0].Cut()
+	longest := time.Duration(slices.Max(form.most)+2) * slices.Max(form.rto) * time.Millisecond
+	if err := pause(ctx, longest+time.Second); err != nil {
+		return err
+	}
+	for _, flow := range flows {
+		c := flow.clock
+		c.first, c.fresh = watch.clocks(flow.port, cut)
+		if at, ok := flow.inactive(); ok {
+			c.down = at.Sub(cut)
+		}
+		f.clocks = append(f.clocks, *c)
+	}
+	n.wires[0].Restore()
+	return f.end(flows...)
+}
+
+// end stops flows, and counts what has not arrived as it was sent.
+func (f *sctpFound) end(flows ...*sctpFlow) error {
+	for _, flow := range flows {
+		wrong, err := flow.stop()
+		if err != nil {
+			return err
+		}
+		f.wrong += wrong
+	}
+	return nil
+}
+
+// umtsWithoutJitter is the study's UMTS at its mean delay.
+func umtsWithoutJitter() lab.WireConfig {
+	w := lab.UMTS()
+	w.AtoB.Jitter, w.BtoA.Jitter = 0, 0
+	return w
+}
+
+// measureCuts cuts the WLAN under two associations with default parameters, of which one probes early, and brings it
+// back.
+func (f *sctpFound) measureCuts(ctx context.Context, e *lab.Env, form sctpFailoverForm) (err error) {
+	n, err := drawSCTP(ctx, e, [2]lab.WireConfig{lab.WLAN(), umtsWithoutJitter()}, false)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, n.close)
+	strict := sctp.Defaults()
+	strict.EarlyProbe = false
+	var flows []*sctpFlow
+	for _, par := range []sctp.Parameters{strict, sctp.Defaults()} {
+		flow, err := n.flow(ctx, par)
+		if err != nil {
+			return err
+		}
+		flows = append(flows, flow)
+	}
+	if err := pause(ctx, 3*time.Second); err != nil { // the other way is measured
+		return err
+	}
+	for range form.silent {
+		before := [2]sctpCut{}
+		for i, flow := range flows {
+			before[i] = sctpCut{rtt: flow.path(1).SRTT, rto: flow.path(0).RTO}
+			flow.resetGap()
+		}
+		n.wires[0].Cut()
+		if err := pause(ctx, 3*time.Second); err != nil {
+			return err
+		}
+		for i, flow := range flows {
+			before[i].gap = flow.gap()
+		}
+		f.strict, f.early = append(f.strict, before[0]), append(f.early, before[1])
+		e.Step("  nothing came for %v by RFC 7829, for %v with early probes", before[0].gap.Round(time.Millisecond), before[1].gap.Round(time.Millisecond))
+		n.wires[0].Restore()
+		for _, flow := range flows {
+			if err := flow.awaitPrimary(ctx); err != nil {
+				return err
+			}
+		}
+		if err := pause(ctx, 200*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return f.end(flows...)
+}
+
+// measureRow cuts the two ways of a host to a host with one address in turn.
+func (f *sctpFound) measureRow(ctx context.Context, e *lab.Env, form sctpFailoverForm) (err error) {
+	n, err := drawSCTP(ctx, e, [2]lab.WireConfig{lab.WLAN(), umtsWithoutJitter()}, true)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, n.close)
+	flow, err := n.flow(ctx, sctp.Defaults())
+	if err != nil {
+		return err
+	}
+	if err := pause(ctx, 3*time.Second); err != nil {
+		return err
+	}
+	for i := range form.row {
+		flow.resetGap()
+		n.wires[i%2].Cut()
+		if err := pause(ctx, time.Second); err != nil {
+			return err
+		}
+		n.wires[i%2].Restore()
+		if err := flow.awaitBoth(ctx); err != nil {
+			e.Step("  after cut %d: %v", i+1, err)
+			break
+		}
+		f.alive++
+		f.silence = max(f.silence, flow.gap())
+		e.Status(fmt.Sprintf("  %d cuts", f.alive))
+	}
+	return f.end(flow)
+}

@@ -1,0 +1,395 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/sctp"
+	"github.com/isthmus-net/isthmus/sctp/chunk"
+)
+
+// sctpNet is a terminal with two interfaces, and a server with two addresses, or with one behind a router.
+//
+//	ue ---- wlan ---- server        ue ---- wlan ---- router ---- server
+//	   ---- umts ----                  ---- umts ----
+type sctpNet struct {
+	lab        *lab.Lab
+	ue, server *lab.Node
+	wires      [2]*lab.Wire
+	addresses  string // of the server, as Dial takes them
+	listener   *sctp.Listener
+	flows      []*sctpFlow
+}
+
+// sctpLinks are the networks between the terminal and the rest.
+var sctpLinks = [2]string{"wlan", "umts"}
+
+// drawSCTP draws the topology, and has the server listen.
+func drawSCTP(ctx context.Context, e *lab.Env, wires [2]lab.WireConfig, single bool) (*sctpNet, error) {
+	l, err := e.New(ctx, sctpFailoverName)
+	if err != nil {
+		return nil, err
+	}
+	n := &sctpNet{lab: l, ue: l.Node("ue"), server: l.Node("server"), addresses: "[2001:db8:1::b]/[2001:db8:2::b]"}
+	far := n.server
+	if single {
+		far = l.Node("router").Forward(false, true)
+	}
+	for i, link := range sctpLinks {
+		w, err := l.Wire(n.ue, link, far, link, wires[i])
+		if err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
+		n.wires[i] = w
+		n.ue.Addr(link, fmt.Sprintf("2001:db8:%d::a/64", i+1))
+		far.Addr(link, fmt.Sprintf("2001:db8:%d::b/64", i+1))
+	}
+	if single {
+		n.addresses = "[2001:db8:3::b]"
+		l.Link(far, "lan", n.server, "lan")
+		far.Addr("lan", "2001:db8:3::1/64")
+		n.server.Addr("lan", "2001:db8:3::b/64").Route("default6", "2001:db8:3::1")
+		n.ue.Route("default6", "2001:db8:1::b")
+	}
+	err = l.Err()
+	if err == nil && single {
+		err = n.routeBySource()
+	}
+	if err == nil {
+		err = n.server.Do(func() error {
+			n.listener, err = sctp.Listen("sctp6", fmt.Sprintf("%s:%d", n.addresses, sctpPort))
+			return err
+		})
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return n, nil
+}
+
+// routeBySource has the terminal send by the interface whose address a packet comes from.
+func (n *sctpNet) routeBySource() error {
+	for i, link := range sctpLinks {
+		device, err := n.ue.Netlink().LinkByName(link)
+		if err != nil {
+			return err
+		}
+		table := 101 + i
+		rule := netlink.NewRule()
+		rule.Family, rule.Table, rule.Priority = unix.AF_INET6, table, table
+		if rule.Src, err = netlink.ParseIPNet(fmt.Sprintf("2001:db8:%d::/64", i+1)); err != nil {
+			return err
+		}
+		gateway := netip.MustParseAddr(fmt.Sprintf("2001:db8:%d::b", i+1))
+		route := &netlink.Route{LinkIndex: device.Attrs().Index, Gw: gateway.AsSlice(), Table: table}
+		if err := errors.Join(n.ue.Netlink().RuleAdd(rule), n.ue.Netlink().RouteAdd(route)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close ends what still flows, and the lab.
+func (n *sctpNet) close() error {
+	for _, f := range n.flows {
+		f.abort()
+	}
+	return errors.Join(n.listener.Close(), n.lab.Close())
+}
+
+// sctpFlow is an association by which the server sends a message each few milliseconds, and the terminal, too.
+type sctpFlow struct {
+	server, ue *sctp.Conn
+	port       uint16 // the terminal's
+	clock      *sctpClock
+	ends       [2]sctpEnd // of the server, and of the terminal
+	senders    sync.WaitGroup
+	done       chan struct{}
+	once       sync.Once
+}
+
+// sctpEnd is what one end has sent and received.
+type sctpEnd struct {
+	mu         sync.Mutex
+	sent, got  uint64
+	wrong      int
+	last       time.Time // something was delivered
+	longest    time.Duration
+	inactiveAt time.Time
+	err        error
+	read       chan struct{} // closed when nothing more comes
+}
+
+// flow sets an association up, from the terminal to the server, of which the server has parameters.
+func (n *sctpNet) flow(ctx context.Context, par sctp.Parameters) (*sctpFlow, error) {
+	f := &sctpFlow{done: make(chan struct{})}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	err := n.ue.Do(func() (err error) {
+		f.ue, err = (&sctp.Config{Parameters: &par}).Dial(ctx, "sctp6", fmt.Sprintf("%s:%d", n.addresses, sctpPort))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if f.server, err = n.listener.AcceptSCTP(ctx); err != nil {
+		return nil, err
+	}
+	if err := f.server.SetParameters(par); err != nil {
+		return nil, err
+	}
+	f.port = f.server.RemoteAddr().(*sctp.Addr).Port
+	n.flows = append(n.flows, f)
+	for i, c := range []*sctp.Conn{f.server, f.ue} {
+		f.ends[i].read = make(chan struct{})
+		go f.ends[i].receive(c)
+		go f.ends[i].note(c.Events())
+		f.senders.Add(1)
+		go f.send(c, &f.ends[i])
+	}
+	return f, nil
+}
+
+// send sends numbered messages until the flow is to stop.
+func (f *sctpFlow) send(c *sctp.Conn, end *sctpEnd) {
+	defer f.senders.Done()
+	tick := time.NewTicker(sctpEvery)
+	defer tick.Stop()
+	message := make([]byte, sctpSize)
+	for {
+		select {
+		case <-f.done:
+			return
+		case <-tick.C:
+		}
+		binary.BigEndian.PutUint64(message, end.sent)
+		if err := c.WriteMessage(message, sctp.Message{}); err != nil {
+			end.mu.Lock()
+			end.err = errors.Join(end.err, err)
+			end.mu.Unlock()
+			return
+		}
+		end.mu.Lock()
+		end.sent++
+		end.mu.Unlock()
+	}
+}
+
+// receive reads until the association ends.
+func (s *sctpEnd) receive(c *sctp.Conn) {
+	defer close(s.read)
+	b := make([]byte, 2*sctpSize)
+	for {
+		n, _, err := c.ReadMessage(b)
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		now := time.Now()
+		if !s.last.IsZero() {
+			s.longest = max(s.longest, now.Sub(s.last))
+		}
+		if s.last = now; n != sctpSize || binary.BigEndian.Uint64(b) != s.got {
+			s.wrong++
+		}
+		s.got++
+		s.mu.Unlock()
+	}
+}
+
+// note keeps when a path became inactive.
+func (s *sctpEnd) note(events <-chan sctp.Event) {
+	for ev := range events {
+		if ev.Kind == sctp.PathInactive {
+			s.mu.Lock()
+			if s.inactiveAt.IsZero() {
+				s.inactiveAt = time.Now()
+			}
+			s.mu.Unlock()
+		}
+	}
+}
+
+// resetGap begins to look for the longest time between two deliveries anew.
+func (f *sctpFlow) resetGap() {
+	end := &f.ends[1]
+	end.mu.Lock()
+	defer end.mu.Unlock()
+	end.longest = 0
+}
+
+// gap is the longest time between two deliveries to the terminal; or since the last one, if that is longer.
+func (f *sctpFlow) gap() time.Duration {
+	end := &f.ends[1]
+	end.mu.Lock()
+	defer end.mu.Unlock()
+	return max(end.longest, time.Since(end.last))
+}
+
+// inactive is when the server has declared a path inactive.
+func (f *sctpFlow) inactive() (time.Time, bool) {
+	end := &f.ends[0]
+	end.mu.Lock()
+	defer end.mu.Unlock()
+	return end.inactiveAt, !end.inactiveAt.IsZero()
+}
+
+// path is what the server knows of the way by one of the links.
+func (f *sctpFlow) path(link int) sctp.PathStatus {
+	network := netip.MustParsePrefix(fmt.Sprintf("2001:db8:%d::/64", link+1))
+	paths := f.server.Status().Paths
+	at := slices.IndexFunc(paths, func(p sctp.PathStatus) bool {
+		return network.Contains(p.Remote) && (network.Contains(p.Local) || p.Local == netip.MustParseAddr("2001:db8:3::b"))
+	})
+	if at < 0 {
+		return sctp.PathStatus{}
+	}
+	return paths[at]
+}
+
+// awaitPrimary waits until data goes by the first link again.
+func (f *sctpFlow) awaitPrimary(ctx context.Context) error {
+	return f.await(ctx, func() bool {
+		s := f.server.Status()
+		return s.Current == s.Primary && s.State == "established"
+	})
+}
+
+// awaitBoth waits until both links work again, for both ends.
+func (f *sctpFlow) awaitBoth(ctx context.Context) error {
+	return f.await(ctx, func() bool {
+		for _, c := range []*sctp.Conn{f.server, f.ue} {
+			s := c.Status()
+			working := 0
+			for _, p := range s.Paths {
+				if p.State == sctp.PathStateActive && !p.Doubted && p.Confirmed {
+					working++
+				}
+			}
+			if s.State != "established" || working < 2 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// await waits until something is so, for as long as a path may take to be asked again.
+func (f *sctpFlow) await(ctx context.Context, so func() bool) error {
+	err := poll(ctx, time.Minute, 10*time.Millisecond, func(context.Context) (bool, error) { return so(), nil })
+	if err != nil {
+		return fmt.Errorf("%w: the association is %s, its paths are %+v", err, f.server.Status().State, f.server.Status().Paths)
+	}
+	return nil
+}
+
+// stop ends the flow, and returns how many messages were wrong or did not arrive.
+func (f *sctpFlow) stop() (wrong int, err error) {
+	f.once.Do(func() { close(f.done) })
+	f.senders.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	err = errors.Join(f.server.CloseWrite(), f.ue.Shutdown(ctx), f.server.Shutdown(ctx))
+	for i := range f.ends {
+		end, other := &f.ends[i], &f.ends[1-i]
+		<-other.read
+		err = errors.Join(err, end.err)
+		wrong += other.wrong + int(end.sent-other.got)
+	}
+	return wrong, err
+}
+
+// abort ends the flow at once.
+func (f *sctpFlow) abort() {
+	f.once.Do(func() { close(f.done) })
+	f.server.Abort("the run is over")
+	f.ue.Abort("the run is over")
+}
+
+// sctpWatch keeps when data left by the server's second link.
+type sctpWatch struct {
+	mu   sync.Mutex
+	seen map[uint16][]sctpSeen // by the terminal's port
+	top  map[uint16]uint32     // the highest TSN that has left by the first link
+}
+
+// sctpSeen is a packet of data.
+type sctpSeen struct {
+	at    time.Time
+	tsn   uint32
+	fresh bool // it has left by no link before
+}
+
+// watchSCTP reads the packets of the server's links.
+func watchSCTP(n *sctpNet) (*sctpWatch, error) {
+	w := &sctpWatch{seen: map[uint16][]sctpSeen{}, top: map[uint16]uint32{}}
+	for i, link := range sctpLinks {
+		if _, err := n.lab.Watch(n.server, link, func(at time.Time, frame []byte) { w.see(i, at, frame) }); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// see takes a frame: Ethernet, IPv6, SCTP.
+func (w *sctpWatch) see(link int, at time.Time, frame []byte) {
+	const headers = 14 + 40
+	if len(frame) < headers+chunk.HeaderSize || frame[14+6] != unix.IPPROTO_SCTP || binary.BigEndian.Uint16(frame[headers:]) != sctpPort {
+		return
+	}
+	port := binary.BigEndian.Uint16(frame[headers+2:])
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for rest := frame[headers+chunk.HeaderSize:]; len(rest) > 0; {
+		c, after, err := chunk.Next(rest)
+		if err != nil {
+			return
+		}
+		if rest = after; c.Type != chunk.TypeData {
+			continue
+		}
+		d, err := chunk.ParseData(c)
+		if err != nil {
+			return
+		}
+		top, known := w.top[port]
+		fresh := !known || int32(d.TSN-top) > 0
+		if fresh {
+			w.top[port] = d.TSN
+		}
+		if link == 1 {
+			w.seen[port] = append(w.seen[port], sctpSeen{at, d.TSN, fresh})
+		}
+	}
+}
+
+// clocks are how long after an instant data left by the second link, and data that had not left before.
+func (w *sctpWatch) clocks(port uint16, since time.Time) (first, fresh time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.seen[port] {
+		switch after := s.at.Sub(since); {
+		case after < 0:
+		case first == 0:
+			first = after
+			fallthrough
+		case fresh == 0 && s.fresh:
+			if s.fresh {
+				fresh = after
+			}
+		}
+	}
+	return first, fresh
+}

@@ -1,0 +1,100 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/isthmus-net/isthmus/lab/report"
+	"github.com/isthmus-net/isthmus/sctp"
+)
+
+// sctpFailoverReport shows the clocks beside the law, and what the cuts have done.
+func sctpFailoverReport(f *sctpFound) *report.Report {
+	r := &report.Report{
+		Experiment: sctpFailoverName, Title: "SCTP over silent cuts",
+		Tables: []report.Table{sctpClockTable(f.clocks)},
+		Notes: []string{
+			fmt.Sprintf("A message of %d octets each %v, both ways, all in one stream. A cut loses what is on its way in both directions; no one is told.", sctpSize, sctpEvery),
+			"Clocks count from the cut, and are read where packets leave the server: first data on the other way; new data there; the path inactive, as the server says. The law: an RTO for the first, Path.Max.Retrans + 1 of them for the last (RFC 9260 section 8.2); for new data one with RFC 7829.",
+			"Without RFC 7829 new data leaves a path that fails no sooner than it is inactive, but for what the window of the path holds back.",
+			"Silent cuts: defaults (RTO.Min 1 s, Path.Max.Retrans 5), from the study's WLAN to its UMTS at mean delay, without jitter; the longest time between two deliveries at the terminal.",
+		},
+	}
+	worst := report.Value{}
+	for _, c := range f.clocks {
+		worst.Samples = append(worst.Samples, c.excess())
+	}
+	if worst.Known() { // all of them count, not their median
+		worst.Samples = []float64{slices.Max(worst.Samples)}
+	}
+	strict, early := sctpBeyond(f.strict, 1, sctp.Defaults().RTOMin), sctpBeyond(f.early, 2, 0)
+	r.Figures = []report.Figure{
+		{Name: figureSCTPLaw, Decimals: 2, Isthmus: worst, Must: must(sctpFailoverName, figureSCTPLaw)},
+		{Name: figureSCTPStrict, Unit: "ms", Decimals: 1, Isthmus: strict, Must: must(sctpFailoverName, figureSCTPStrict)},
+		{Name: figureSCTPEarly, Unit: "ms", Decimals: 1, Isthmus: early, Must: must(sctpFailoverName, figureSCTPEarly)},
+		{Name: "silent cut, by RFC 7829: longest time between two deliveries", Unit: "ms", Decimals: 1, Isthmus: sctpGaps(f.strict)},
+		{Name: "silent cut, early probe: longest time between two deliveries", Unit: "ms", Decimals: 1, Isthmus: sctpGaps(f.early)},
+		{Name: "the same, 95 % of them", Unit: "ms", Decimals: 1, Isthmus: report.Milliseconds(percentileGap(f.early))},
+		{Name: fmt.Sprintf(figureSCTPAlive, f.row), Unit: "%", Isthmus: report.Measured(100 * float64(f.alive) / float64(f.row)), Must: must(sctpFailoverName, figureSCTPAlive)},
+		{Name: "the same: longest time between two deliveries", Unit: "ms", Decimals: 1, Isthmus: report.Milliseconds(f.silence)},
+		{Name: figureSCTPWrong, Isthmus: report.Measured(float64(f.wrong)), Must: must(sctpFailoverName, figureSCTPWrong)},
+	}
+	return r
+}
+
+// excess is how far a clock is from the law, in what it may be: a round trip and a twentieth of the law.
+func (c *sctpClock) excess() float64 {
+	worst := 0.0
+	for _, pair := range [][2]time.Duration{{c.first, c.firstL}, {c.down, c.downL}} {
+		may := c.srtt + pair[1]/20
+		worst = max(worst, float64(max(pair[0]-pair[1], pair[1]-pair[0]))/float64(may))
+	}
+	return worst
+}
+
+func sctpClockTable(clocks []sctpClock) report.Table {
+	t := report.Table{Title: "Clocks of a silent cut, s", Columns: []string{"RTO", "Path.Max.Retrans", "RFC 7829", "first data", "law", "new data", "path inactive", "law"}}
+	for _, c := range clocks {
+		second := func(d time.Duration) string { return fmt.Sprintf("%.3f", d.Seconds()) }
+		failing := "off"
+		if c.failing {
+			failing = "on"
+		}
+		t.Rows = append(t.Rows, []string{second(c.rto), fmt.Sprint(c.most), failing, second(c.first), second(c.firstL), second(c.fresh), second(c.down), second(c.downL)})
+	}
+	return t
+}
+
+// sctpGaps are the times without a delivery.
+func sctpGaps(cuts []sctpCut) (v report.Value) {
+	for _, c := range cuts {
+		v.Samples = append(v.Samples, inMilliseconds(c.gap))
+	}
+	return v
+}
+
+// sctpBeyond is how much longer they are than so many round trips of the new way, and another time.
+func sctpBeyond(cuts []sctpCut, trips int, and time.Duration) (v report.Value) {
+	for _, c := range cuts {
+		v.Samples = append(v.Samples, inMilliseconds(c.gap-time.Duration(trips)*c.rtt-and))
+	}
+	return v
+}
+
+func inMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// percentileGap is the time that 95 % of the cuts do not go over.
+func percentileGap(cuts []sctpCut) time.Duration {
+	if len(cuts) == 0 {
+		return 0
+	}
+	gaps := make([]time.Duration, len(cuts))
+	for i, c := range cuts {
+		gaps[i] = c.gap
+	}
+	slices.Sort(gaps)
+	return gaps[(len(gaps)*95+99)/100-1]
+}
