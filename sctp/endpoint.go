@@ -25,10 +25,13 @@ type Endpoint struct {
 	host    *port.Host
 	sockets sockets
 	claim   io.Closer // on the port, beside raw sockets
-	accepts chan *Conn
+	// transient says that the endpoint has a port which no one else waits for.
+	transient bool
+	accepts   chan *Conn
 
 	stopWatch context.CancelFunc
 	stopped   chan struct{} // closed by Close
+	emptied   chan struct{} // closed with the last association
 	finished  chan struct{} // closed with the sockets
 	quick     signal        // for the goroutine that sends for users who send quickly
 
@@ -42,8 +45,9 @@ type Endpoint struct {
 	timer    *time.Timer
 	armed    time.Time // when the timer goes off; zero is never
 	closing  bool      // no new associations; with the last one the endpoint is closed
-	closed   bool
-	released bool // the sockets, too
+	empty    bool      // the last one has ended
+	closed   bool      // nothing more is to be sent
+	released bool      // the sockets, too
 
 	eventsLost uint64
 
@@ -76,8 +80,8 @@ func (c *Config) openAt(ctx context.Context, name, address string, listen bool) 
 		return nil, err
 	}
 	e := &Endpoint{
-		network: n, config: *c, par: Defaults(), addr: *local, conns: map[*Conn]struct{}{},
-		stopped: make(chan struct{}), finished: make(chan struct{}), quick: newSignal(),
+		network: n, config: *c, par: Defaults(), addr: *local, transient: local.Port == 0 && !listen, conns: map[*Conn]struct{}{},
+		stopped: make(chan struct{}), emptied: make(chan struct{}), finished: make(chan struct{}), quick: newSignal(),
 		filling: &assoc.Output{}, leaving: &assoc.Output{}, stopWatch: func() {},
 	}
 	e.config.fill(&e.par)
@@ -114,9 +118,6 @@ func (c *Config) openAt(ctx context.Context, name, address string, listen bool) 
 func (e *Endpoint) openSockets(listen bool) error {
 	if !e.network.udp {
 		return e.openRaw()
-	}
-	if e.addr.Port == 0 {
-		e.addr.Port = anyPort()
 	}
 	return e.openUDP(listen)
 }
@@ -218,7 +219,7 @@ func (e *Endpoint) Shutdown(ctx context.Context) error {
 	}
 	e.finish(t)
 	select {
-	case <-e.finished:
+	case <-e.emptied:
 		return nil
 	case <-ctx.Done():
 	}

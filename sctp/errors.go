@@ -18,24 +18,32 @@ type Reason = assoc.Reason
 type Error struct {
 	Reason Reason
 	Cause  chunk.CauseCode // of the ABORT (RFC 9260 section 3.3.10); 0 if there is none
+	// Setup says that it was not set up yet.
+	Setup bool
 }
 
 // Error implements error.
 func (e *Error) Error() string {
-	if e.Cause == 0 {
-		return e.Reason.String()
+	text := e.Reason.String()
+	if e.Setup && e.Reason == assoc.ReasonAborted {
+		text = "the peer takes no association"
 	}
-	return fmt.Sprintf("%s: cause %d", e.Reason, e.Cause)
+	if e.Cause != 0 {
+		text = fmt.Sprintf("%s: cause %d", text, e.Cause)
+	}
+	return text
 }
 
-// Is makes the error one of those that TCP has: ECONNRESET, ECONNABORTED and ETIMEDOUT.
+// Is makes the error one of those that TCP has: ECONNREFUSED, ECONNRESET, ECONNABORTED and ETIMEDOUT.
 func (e *Error) Is(target error) bool {
-	switch e.Reason {
-	case assoc.ReasonAborted:
+	switch {
+	case e.Reason == assoc.ReasonNoProtocol, e.Reason == assoc.ReasonAborted && e.Setup:
+		return target == syscall.ECONNREFUSED
+	case e.Reason == assoc.ReasonAborted:
 		return target == syscall.ECONNRESET
-	case assoc.ReasonAborting, assoc.ReasonViolation:
+	case e.Reason == assoc.ReasonAborting, e.Reason == assoc.ReasonViolation:
 		return target == syscall.ECONNABORTED
-	case assoc.ReasonNoAnswer:
+	case e.Reason == assoc.ReasonNoAnswer:
 		return target == syscall.ETIMEDOUT
 	}
 	return false

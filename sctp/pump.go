@@ -79,9 +79,14 @@ func (e *Endpoint) settle(t turn) (send bool) {
 	e.woken = e.woken[:0]
 	e.note(t) // reading tells of nothing that could be read
 	e.arm(t.now)
-	if e.closing && len(e.conns) == 0 && !e.closed {
-		e.closed = true
-		e.timer.Stop()
+	if e.closing && len(e.conns) == 0 && !e.empty {
+		e.empty = true
+		close(e.emptied)
+		if e.transient {
+			time.AfterFunc(2*e.par.RTOMin, e.expire)
+		} else {
+			e.closed = true
+		}
 	}
 	return (len(t.Packets) > 0 || e.closed) && !e.sending
 }
@@ -128,8 +133,18 @@ func (e *Endpoint) sendQuick() {
 	}
 }
 
+// expire ends an endpoint that was kept for its peer's sake. Of the end of an association the last packet may be lost,
+// and the peer asks again after its RTO (RFC 9260 section 8.4, 5); of what crosses it in the network the peer should
+// not hear that no one is here.
+func (e *Endpoint) expire() {
+	t := e.begin()
+	e.closed = true
+	e.finish(t)
+}
+
 // release closes the sockets.
 func (e *Endpoint) release() {
+	e.timer.Stop()
 	e.sockets.close()
 	if e.claim != nil {
 		_ = e.claim.Close()

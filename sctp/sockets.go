@@ -80,9 +80,24 @@ func (e *Endpoint) openUDP(listen bool) error {
 			}
 			return s, err
 		})
+		if err == nil {
+			e.choosePort(want == 0)
+		}
 		if err == nil || want != 0 || try == udpTries || !errors.Is(err, unix.EADDRINUSE) {
 			return err
 		}
+	}
+}
+
+// choosePort chooses the endpoint's port of SCTP, if it is to. Peers tell the endpoints of a host apart by that, whatever
+// their ports of UDP are: where the kernel has chosen one of these it is that one, which no other endpoint has.
+func (e *Endpoint) choosePort(free bool) {
+	switch {
+	case e.addr.Port != 0:
+	case free:
+		e.addr.Port = e.addr.UDP
+	default:
+		e.addr.Port = anyPort()
 	}
 }
 

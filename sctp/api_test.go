@@ -1,0 +1,370 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package sctp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestMain looks for goroutines that endpoints have left behind: all of the tests' are closed by then.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	stacks := make([]byte, 1<<20)
+	for range 200 {
+		n := runtime.Stack(stacks, true)
+		if !strings.Contains(string(stacks[:n]), "sctp.(*Endpoint)") {
+			os.Exit(code)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	fmt.Printf("goroutines of endpoints are left:\n%s\n", stacks[:runtime.Stack(stacks, true)])
+	os.Exit(1)
+}
+
+func TestMessagesHaveTheirMetadata(t *testing.T) {
+	client, server := connect(t, onLoopback())
+	sent := []struct {
+		text string
+		Message
+	}{
+		{"ordered", Message{Stream: 3, PPID: 46}},
+		{"unordered", Message{Stream: 9, PPID: 1 << 31, Unordered: true}},
+		{"at once", Message{Immediate: true}},
+		{"with a life", Message{Stream: 1, Lifetime: time.Minute, Tries: 3}},
+	}
+	for _, m := range sent {
+		if err := client.WriteMessage([]byte(m.text), m.Message); err != nil {
+			t.Fatal(err)
+		}
+		buffer := make([]byte, 100)
+		n, info, err := server.ReadMessage(buffer)
+		want := MessageInfo{Stream: m.Stream, PPID: m.PPID, Unordered: m.Unordered, First: true, Last: true}
+		if err != nil || string(buffer[:n]) != m.text || info != want {
+			t.Errorf("%q has come as %q with %+v, %v", m.text, buffer[:n], info, err)
+		}
+	}
+	if err := client.WriteMessage(nil, Message{}); err == nil {
+		t.Error("a message without octets was sent")
+	}
+	if err := client.WriteMessage([]byte("x"), Message{Stream: 10}); err == nil {
+		t.Error("a message went by a stream that there is not")
+	}
+}
+
+func TestLargeMessagesComeInParts(t *testing.T) {
+	client, server := connect(t, onLoopback())
+	message := make([]byte, 200<<10)
+	for i := range message {
+		message[i] = byte(i % 251)
+	}
+	if err := client.WriteMessage(message, Message{Stream: 2, PPID: 7}); err != nil {
+		t.Fatal(err)
+	}
+	var got []byte
+	for {
+		buffer := make([]byte, 10000)
+		n, info, err := server.ReadMessage(buffer)
+		if err != nil || info.Stream != 2 || info.PPID != 7 || info.First != (len(got) == 0) {
+			t.Fatalf("behind %d octets: %+v, %v", len(got), info, err)
+		}
+		if got = append(got, buffer[:n]...); info.Last {
+			break
+		}
+	}
+	if !bytes.Equal(got, message) {
+		t.Error("the message is not the one that was sent")
+	}
+}
+
+func TestHalfClose(t *testing.T) {
+	client, server := connect(t, onLoopback())
+	if err := server.WriteMessage([]byte("before"), Message{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(client); string(got) != "before" || err != nil {
+		t.Errorf("read %q, %v", got, err)
+	}
+	if n, err := server.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("the other end reads %d octets, %v", n, err)
+	}
+	if _, err := client.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a write behind CloseWrite: %v", err)
+	}
+	if _, err := server.Write([]byte("x")); !errors.Is(err, syscall.EPIPE) {
+		t.Errorf("a write to who has shut down: %v", err)
+	}
+}
+
+func TestShutdownWaitsForThePeer(t *testing.T) {
+	client, server := connect(t, onLoopback())
+	sent := make([]byte, 500<<10) // more than the peer has room for
+	written := make(chan error, 1)
+	go func() {
+		_, err := client.Write(sent)
+		written <- errors.Join(err, client.Shutdown(context.Background()))
+	}()
+	if got, err := io.ReadAll(server); len(got) != len(sent) || err != nil {
+		t.Errorf("%d octets have come, %v", len(got), err)
+	}
+	if err := <-written; err != nil {
+		t.Error(err)
+	}
+	// A peer that does not read stops it: the context does.
+	client, _ = connect(t, onLoopback())
+	if err := client.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Write(make([]byte, 2<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if err := client.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+}
+
+func TestAbort(t *testing.T) {
+	client, server := connect(t, onLoopback())
+	client.Abort("test")
+	_, err := server.Read(make([]byte, 1))
+	if !errors.Is(err, syscall.ECONNRESET) || !strings.Contains(err.Error(), "aborted") {
+		t.Errorf("the peer reads %v", err)
+	}
+	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNABORTED) {
+		t.Errorf("the end that has aborted reads %v", err)
+	}
+	if _, err := server.Write([]byte("x")); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the peer writes %v", err)
+	}
+	last := Event{}
+	for e := range server.Events() {
+		last = e
+	}
+	if last.Kind != Failed || last.Reason.String() != "the peer has aborted" {
+		t.Errorf("the last event is %+v", last)
+	}
+}
+
+func TestCloseEndsWhoWaits(t *testing.T) {
+	client, _ := connect(t, onLoopback())
+	var wait sync.WaitGroup
+	for range 3 {
+		wait.Go(func() {
+			if _, err := client.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("a read ends with %v", err)
+			}
+		})
+		wait.Go(func() {
+			for {
+				if _, err := client.Write(make([]byte, 10000)); err != nil {
+					if !errors.Is(err, net.ErrClosed) {
+						t.Errorf("a write ends with %v", err)
+					}
+					return
+				}
+			}
+		})
+	}
+	time.Sleep(50 * time.Millisecond) // most of them wait by then; all are to end in any case
+	if err := client.Close(); err != nil {
+		t.Error(err)
+	}
+	wait.Wait()
+	if err := client.Close(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the second Close: %v", err)
+	}
+}
+
+func TestDialIsGivenUp(t *testing.T) {
+	silent, err := net.ListenPacket("udp", "127.0.0.1:0") // no one reads there
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	port := silent.LocalAddr().(*net.UDPAddr).Port
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	_, err = onLoopback().Dial(ctx, "sctp+udp", fmt.Sprintf("127.0.0.1:5000/%d", port))
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+}
+
+func TestDialWhereNoOneIs(t *testing.T) {
+	one, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := one.LocalAddr().(*net.UDPAddr).Port
+	one.Close()
+	for host, address := range map[string]string{"no UDP": fmt.Sprintf("127.0.0.1:5000/%d", port), "no listener": noListener(t)} {
+		if _, err := onLoopback().Dial(context.Background(), "sctp+udp", address); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+}
+
+// noListener returns the address of an endpoint that does not listen.
+func noListener(t *testing.T) string {
+	e, err := onLoopback().Open(context.Background(), "sctp+udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e.Addr().String()
+}
+
+func TestListenerClose(t *testing.T) {
+	l := listen(t, onLoopback(), "sctp+udp", "127.0.0.1:0")
+	client, err := onLoopback().Dial(context.Background(), "sctp+udp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting, err := onLoopback().Dial(context.Background(), "sctp+udp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 { // until the listener has it
+		if len(l.endpoint.accepts) > 0 {
+			break
+		} else if i == 99 {
+			t.Fatal("the second association does not wait for Accept")
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept: %v", err)
+	}
+	if _, err := waiting.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("who was not accepted reads %v", err)
+	}
+	if _, err := onLoopback().Dial(context.Background(), "sctp+udp", l.Addr().String()); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("who comes later: %v", err)
+	}
+	if _, err := client.Write([]byte("still there")); err != nil {
+		t.Fatal(err)
+	}
+	buffer := make([]byte, 100)
+	if n, err := server.Read(buffer); string(buffer[:n]) != "still there" || err != nil {
+		t.Errorf("read %q, %v", buffer[:n], err)
+	}
+	client.Close()
+	server.Close()
+}
+
+func TestAcceptEnds(t *testing.T) {
+	l := listen(t, onLoopback(), "sctp+udp", "127.0.0.1:0")
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	if _, err := l.AcceptSCTP(ctx); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if err := l.SetDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error(err)
+	}
+	if err := l.SetDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(20*time.Millisecond, func() { l.Close() })
+	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// TestManyAssociations has one endpoint dial many associations to another, of which one does not read: the others go
+// on.
+func TestManyAssociations(t *testing.T) {
+	const associations = 200
+	c := &Config{UDPPort: AnyPort, Backlog: associations}
+	l := listen(t, c, "sctp+udp", "[::1]:0")
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		for i := range associations {
+			s, err := l.AcceptSCTP(context.Background())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if i > 0 { // the first one is not read
+				wait.Go(func() {
+					if _, err := io.Copy(s, s); err != nil {
+						t.Error(err)
+					}
+					s.Close()
+				})
+			}
+		}
+	})
+	dial := func() *Conn {
+		conn, err := c.Dial(context.Background(), "sctp+udp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	stuck := dial()
+	wait.Go(func() {
+		if _, err := stuck.Write(make([]byte, 10<<20)); !errors.Is(err, syscall.ECONNABORTED) {
+			t.Errorf("who writes to no reader: %v", err)
+		}
+	})
+	for range associations - 1 {
+		conn := dial()
+		wait.Go(func() {
+			want := bytes.Repeat([]byte("0123456789"), 1000)
+			go conn.Write(want)
+			if got := make([]byte, len(want)); true {
+				if _, err := io.ReadFull(conn, got); err != nil || !bytes.Equal(got, want) {
+					t.Errorf("the echo is not what was sent: %v", err)
+				}
+			}
+			conn.Close()
+		})
+	}
+	time.AfterFunc(3*time.Second, func() { stuck.Abort("the test is over") })
+	wait.Wait()
+	if err := shutdown(l.Endpoint()); err != nil {
+		t.Error(err)
+	}
+}
+
+func shutdown(e *Endpoint) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return e.Shutdown(ctx)
+}
+
+func TestPortInUse(t *testing.T) {
+	l := listen(t, &Config{UDPPort: AnyPort}, "sctp+udp", "127.0.0.1:0")
+	port := int(l.Addr().(*Addr).UDP)
+	_, err := (&Config{UDPPort: port}).Listen(context.Background(), "sctp+udp", "127.0.0.1:0")
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		t.Error(err)
+	}
+}
