@@ -244,6 +244,9 @@ func (a *Association) handle(in *arrival, out *Output) {
 	if a.arrivals.answer {
 		a.compareAnswers(p, in.now)
 	}
+	if p == nil && len(a.endpoint.control) > 0 {
+		a.answerStranger(in, out)
+	}
 	a.heardWhileEnding(in.now)
 	a.acknowledge(p, in.now)
 	a.transmit(p, in.now, out)
