@@ -287,13 +287,14 @@ func (a *Association) removePath(p *Path) {
 		p.use = normal
 		return
 	}
+	p.use = gone
 	a.withdraw(p)
 	a.depose(p)
 	a.trust(p, time.Time{})
 	a.paths = slices.DeleteFunc(a.paths, func(one *Path) bool { return one == p })
 	for _, kept := range []**Path{&a.primary, &a.current, &a.changes.path, &a.sackPath, &a.lastPath} {
 		if *kept == p {
-			*kept = a.paths[0]
+			*kept = a.alternate(a.paths[0])
 		}
 	}
 	if !slices.ContainsFunc(a.paths, func(one *Path) bool { return one.Remote == p.Remote }) {
