@@ -44,29 +44,42 @@ func (a *Association) handleASCONF(c chunk.Chunk, in *arrival, out *Output) {
 	a.endpoint.control = append(a.endpoint.control, ch.answer...)
 }
 
-// grantAll does what is asked, in order. Once an address could not be added, no other is or leaves (RFC 5061
-// section 5.3, F11).
+// grantAll does what is asked, in order, and answers. Without an answer a request counts as done before the first that
+// has failed, and as failed behind it, so that there what is done is said, too (RFC 5061 section 5.1, A7). Once an
+// address could not be added or deleted, no other is (section 5.3, F11); nor is anything when the answer is full.
 func (a *Association) grantAll(requests []byte, in *arrival, out *Output) (answers []byte) {
-	short := false
-	for len(requests) > 0 {
+	broken := false
+	for len(requests) > 0 && len(answers) < maxErrors {
 		r, known, whole, rest, err := chunk.NextRequest(requests)
-		requests = rest
-		var cause chunk.Cause
-		switch {
-		case err != nil:
-			return answers
-		case !known:
-			cause = chunk.Cause{Code: chunk.CauseUnrecognizedParameters, Value: whole}
-		case short && r.Type != chunk.ParamSetPrimary:
-			cause.Code = chunk.CauseResourceShortage
-		default:
-			cause.Code = a.grant(r, in, out)
-			short = cause.Code == chunk.CauseResourceShortage
+		if err != nil {
+			a.endpoint.Counters.BadChange++
+			break
 		}
-		if cause.Code != granted && len(answers) < maxErrors {
-			answers = chunk.AppendAnswer(answers, chunk.Answer{
-				Correlation: r.Correlation, Failed: true, Causes: chunk.AppendCause(nil, cause.Code, cause.Value),
-			})
+		requests = rest
+		code := granted
+		switch {
+		case !known && !r.Type.Reported():
+			if !r.Type.Skipped() {
+				return answers
+			}
+			continue
+		case !known:
+			code = chunk.CauseUnrecognizedParameters
+		case broken && r.Type != chunk.ParamSetPrimary:
+			code = chunk.CauseResourceShortage
+		default:
+			code = a.grant(r, in, out)
+			broken = broken || code != granted && r.Type != chunk.ParamSetPrimary
+		}
+		answer := chunk.Answer{Correlation: r.Correlation, Failed: code != granted}
+		if answer.Failed {
+			answer.Causes = chunk.AppendCause(nil, code, whole[:min(len(whole), maxErrors)])
+		}
+		if answer.Failed || len(answers) > 0 {
+			answers = chunk.AppendAnswer(answers, answer)
+		}
+		if !known && !r.Type.Skipped() {
+			break
 		}
 	}
 	return answers

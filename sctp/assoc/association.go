@@ -244,6 +244,9 @@ func (a *Association) handle(in *arrival, out *Output) {
 	if a.arrivals.answer {
 		a.compareAnswers(p, in.now)
 	}
+	if p == nil && len(a.endpoint.control) > 0 {
+		a.answerStranger(in, out)
+	}
 	a.heardWhileEnding(in.now)
 	a.acknowledge(p, in.now)
 	a.transmit(p, in.now, out)
@@ -354,6 +357,6 @@ func (a *Association) handleError(c chunk.Chunk, in *arrival, out *Output) {
 		a.handleStale(cause, in.now, out)
 	}
 	if cause, unknown := findCause(c.Body, chunk.CauseUnrecognizedChunk); unknown && len(cause.Value) > 0 && chunk.Type(cause.Value[0]) == chunk.TypeASCONF {
-		a.changes.refused() // RFC 5061 section 5.1, A9
+		a.refuseChanges(in.now, out)
 	}
 }

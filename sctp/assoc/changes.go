@@ -36,7 +36,7 @@ type changes struct {
 	chunk   []byte    // the ASCONF that does
 	path    *Path     // by which it went last
 	at      time.Time // T4
-	never   bool      // the peer does not do this
+	unknown [3]bool   // kinds that the peer does not know
 
 	announced netip.Addr // that the peer was asked to send to last, since a link had failed
 
@@ -55,17 +55,26 @@ var (
 // begin takes the first serials: the first TSNs (RFC 5061 section 5.1, A2).
 func (c *changes) begin(ours, peers uint32) { *c = changes{next: ours, peer: peers - 1} }
 
-// refused gives up all changes: the peer does not know what they are.
-func (c *changes) refused() {
-	c.never, c.at, c.out, c.waiting, c.chunk = true, time.Time{}, nil, nil, nil
+// refuseChanges gives up all changes: the peer does not know what they are (RFC 5061 section 5.1, A9).
+func (a *Association) refuseChanges(now time.Time, out *Output) {
+	c := &a.changes
+	given := slices.Concat(c.out, c.waiting)
+	c.unknown = [...]bool{true, true, true}
+	c.at, c.out, c.waiting, c.chunk = time.Time{}, nil, nil, nil
+	for _, one := range given {
+		a.conclude(one, chunk.CauseUnrecognizedChunk, now, out)
+	}
 }
+
+// takesChange reports whether the peer may know what a change is.
+func (c *changes) takesChange(one Change) bool { return !c.unknown[one.Kind] }
 
 // Change tells the peer of changes of our addresses, all at once and in their order.
 func (a *Association) Change(list []Change, now time.Time, out *Output) error {
 	switch {
 	case a.state != established && a.state != shutdownPending && a.state != shutdownReceived:
 		return ErrNotOpen
-	case !a.addresses || a.changes.never:
+	case !a.addresses || slices.ContainsFunc(list, func(c Change) bool { return !a.changes.takesChange(c) }):
 		return ErrNoChanges
 	}
 	stays := func(p *Path) bool { return !slices.Contains(list, Change{DeleteAddress, p.Local}) }
@@ -133,7 +142,16 @@ func (a *Association) nextChange(now time.Time, out *Output) {
 	if c.chunk != nil || len(c.waiting) == 0 {
 		return
 	}
-	c.out, c.waiting = c.waiting, nil
+	for _, one := range c.waiting {
+		if c.takesChange(one) {
+			c.out = append(c.out, one)
+		} else {
+			a.conclude(one, chunk.CauseUnrecognizedParameters, now, out)
+		}
+	}
+	if c.waiting = nil; len(c.out) == 0 {
+		return
+	}
 	var requests []byte
 	for i, one := range c.out {
 		t := [...]chunk.ParameterType{chunk.ParamAddIP, chunk.ParamDeleteIP, chunk.ParamSetPrimary}[one.Kind]
@@ -222,9 +240,21 @@ func (a *Association) handleASCONFAck(from *Path, c chunk.Chunk, now time.Time, 
 	a.errors = 0
 	a.answer(ch.path, out)
 	for i, cause := range results(ack.Answers, len(done)) {
+		if cause == chunk.CauseUnrecognizedParameters { // section 5.3, F3a and F3b
+			a.setUnknown(done[i].Kind)
+		}
 		a.conclude(done[i], cause, now, out)
 	}
 	a.nextChange(now, out)
+}
+
+// setUnknown remembers that the peer does not know a kind of change: adding and deleting go together (RFC 5061 section
+// 5.3, F3a and F3b).
+func (a *Association) setUnknown(kind ChangeKind) {
+	a.changes.unknown[kind] = true
+	if kind != PreferAddress {
+		a.changes.unknown[AddAddress], a.changes.unknown[DeleteAddress] = true, true
+	}
 }
 
 // granted is the result of a change that the peer has taken.
@@ -287,13 +317,14 @@ func (a *Association) removePath(p *Path) {
 		p.use = normal
 		return
 	}
+	p.use = gone
 	a.withdraw(p)
 	a.depose(p)
 	a.trust(p, time.Time{})
 	a.paths = slices.DeleteFunc(a.paths, func(one *Path) bool { return one == p })
 	for _, kept := range []**Path{&a.primary, &a.current, &a.changes.path, &a.sackPath, &a.lastPath} {
 		if *kept == p {
-			*kept = a.paths[0]
+			*kept = a.alternate(a.paths[0])
 		}
 	}
 	if !slices.ContainsFunc(a.paths, func(one *Path) bool { return one.Remote == p.Remote }) {

@@ -55,6 +55,9 @@ func (a *Association) agree(peer *chunk.Options, random []byte) {
 		interleaved: a.par.Interleaving && lists(chunk.TypeIData),
 		forwards:    a.par.PartialReliability && peer.ForwardTSN,
 	}
+	if a.interleaved { // RFC 8260 section 2.3.1
+		a.forwards = a.par.PartialReliability && lists(chunk.TypeIForwardTSN)
+	}
 	if !a.par.AddressChanges || peer.Random == nil {
 		return
 	}

@@ -49,28 +49,21 @@ func (a *Association) abandon(now time.Time, out *Output) {
 			given = true
 		}
 	}
-	if given {
-		a.forward(now, out)
+	for i := 0; given && i < a.sent.length; i++ {
+		if c := a.sent.at(i); c.message.abandoned && !c.abandoned {
+			a.abandonChunk(c)
+			a.untime(a.acked + 1 + uint32(i))
+		}
 	}
 }
 
-// abandonMessage treats all chunks of a message as acknowledged; what has no TSN yet never gets one.
+// abandonMessage tells the user; what has no TSN yet never gets one.
 func (a *Association) abandonMessage(m *message, out *Output) {
-	a.giveUp(m, out)
-	for i := range a.sent.length {
-		c := a.sent.at(i)
-		if c.message != m || c.abandoned {
-			continue
-		}
-		switch {
-		case c.marked:
-			c.marked = false
-			a.marked--
-		case !c.acked:
-			a.land(c)
-		}
-		c.acked, c.abandoned = true, true
+	if m.abandoned {
+		return
 	}
+	m.abandoned = true
+	a.giveUp(m, out)
 	if m.cut < len(m.User) {
 		a.queued -= len(m.User) - m.cut
 		m.User = m.User[:m.cut]
@@ -78,13 +71,34 @@ func (a *Association) abandonMessage(m *message, out *Output) {
 	}
 }
 
-// forward tells the peer not to wait for what was given up at the head of what is outstanding (RFC 3758 section
-// 3.5, C2 to C5).
+// abandonChunk treats a chunk as acknowledged; no window grows by that (RFC 3758 section 3.5, A2).
+func (a *Association) abandonChunk(c *sent) {
+	switch {
+	case c.marked:
+		c.marked = false
+		a.marked--
+	case !c.acked:
+		a.land(c)
+	}
+	c.acked, c.abandoned = true, true
+}
+
+// forward tells the peer not to wait for what was given up at the head of what is outstanding, when there is more of
+// it than it was told of before (RFC 3758 section 3.5, C1 to C5).
 func (a *Association) forward(now time.Time, out *Output) {
-	p := a.destination()
-	most := min((p.room()-chunk.HeaderSize-8)/8, a.sent.length)
-	var skips []chunk.Skip
-	n := 0
+	n, skips := a.skippable()
+	switch {
+	case n == 0:
+		a.forwardAt = time.Time{}
+	case a.forwardAt.IsZero(), a.forwarded != a.acked+uint32(n):
+		a.sendForward(a.acked+uint32(n), skips, now, out)
+	}
+}
+
+// skippable is how many chunks were given up at the head, as far as a packet can tell, with the last message of each
+// stream.
+func (a *Association) skippable() (n int, skips []chunk.Skip) {
+	most := (a.fragmentRoom(a.destination()) - 8) / 8
 	for ; n < a.sent.length && a.sent.at(n).abandoned && len(skips) < most; n++ {
 		m := a.sent.at(n).message
 		if m.Unordered && !a.interleaved {
@@ -97,20 +111,29 @@ func (a *Association) forward(now time.Time, out *Output) {
 		}
 		skips[at].Message = m.number
 	}
-	if a.forwardAt = (time.Time{}); n == 0 {
-		return
-	}
-	a.sendAlone(p, chunk.AppendForwardTSN(nil, a.acked+uint32(n), skips, a.interleaved), out)
-	a.forwardAt = now.Add(p.rto)
+	return n, skips
 }
 
-// forwardExpired tells it again.
-func (a *Association) forwardExpired(now time.Time, out *Output) {
-	a.forwardAt = time.Time{}
-	if a.sent.length == 0 || !a.sent.at(0).abandoned || !a.alive() {
+// sendForward sends a FORWARD TSN, and has it repeated if it is not acknowledged (rule C5).
+func (a *Association) sendForward(tsn uint32, skips []chunk.Skip, now time.Time, out *Output) {
+	p := a.destination()
+	if a.forwardAt = now.Add(p.rto); !p.carries() {
 		return
 	}
-	if a.strike(a.destination(), true, now, out); a.state != closed {
+	a.forwarded = tsn
+	a.sendAlone(p, chunk.AppendForwardTSN(nil, tsn, skips, a.interleaved), out)
+}
+
+// forwardExpired tells it again. It is a timeout of the path, unless that has one of its own for data.
+func (a *Association) forwardExpired(now time.Time, out *Output) {
+	a.forwardAt = time.Time{}
+	if !a.alive() {
+		return
+	}
+	if p := a.destination(); p.t3.IsZero() {
+		a.strike(p, true, now, out)
+	}
+	if a.state != closed {
 		a.forward(now, out)
 	}
 }

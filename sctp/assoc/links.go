@@ -46,7 +46,7 @@ func (a *Association) LinkUp(local netip.Addr, now time.Time, out *Output) {
 
 // announce asks the peer to send to an address of ours, if it takes changes of addresses and was asked otherwise.
 func (a *Association) announce(local netip.Addr, now time.Time, out *Output) {
-	if a.changes.announced == local || !a.addresses || a.changes.never {
+	if a.changes.announced == local || !a.addresses || a.changes.unknown[PreferAddress] {
 		return
 	}
 	a.changes.announced = local

@@ -66,6 +66,7 @@ const (
 	normal   pathUse = iota
 	adding           // not yet: an ASCONF alone may come from there
 	deleting         // soon no more: nothing is sent from there
+	gone             // no more: a chunk may still remember that it went there
 )
 
 // Sizes of headers.

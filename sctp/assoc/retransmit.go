@@ -35,6 +35,7 @@ func (a *Association) timeout(p *Path, now time.Time, out *Output) {
 		p.heartbeatAt = now // RFC 7829 section 3.2, 6
 	}
 	a.abandon(now, out)
+	a.forward(now, out)
 	a.sendAgain(nil, now, out)
 }
 

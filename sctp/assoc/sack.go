@@ -68,9 +68,7 @@ func (a *Association) takeSACK(from *Path, s *chunk.SACK, gaps bool, now time.Ti
 	if a.abandon(now, out); lost != nil {
 		a.sendAgain(lost, now, out)
 	}
-	if !a.forwardAt.IsZero() && (a.sent.length == 0 || !a.sent.at(0).abandoned) {
-		a.forwardAt = time.Time{}
-	}
+	a.forward(now, out)
 	if a.peerWindow = max(0, int(s.Window)-a.outside); a.peerWindow > 0 {
 		a.windowAt, a.windowTime = time.Time{}, 0
 	}

@@ -31,6 +31,7 @@ type sender struct {
 	windowTime time.Duration
 	ask        bool      // the time has come: one chunk may go
 	forwardAt  time.Time // when the peer is told again what was given up
+	forwarded  uint32    // the TSN that it was told
 	probing    bool      // a chunk was sent into a closed window
 	sackHeard  bool      // since that, or since the last timeout
 }
@@ -62,6 +63,7 @@ type message struct {
 	fragments uint32 // that they are
 	open      int    // of them that are not acknowledged
 	deadline  time.Time
+	abandoned bool
 }
 
 // Errors of Send.

@@ -48,7 +48,7 @@ func (a *Association) Status() Status {
 	s := Status{
 		State: stateNames[a.state], In: a.inLimit, Out: a.streams, Unacknowledged: a.sent.length, Queued: a.queued,
 		PeerWindow: a.peerWindow, NextTSN: a.nextTSN, Errors: a.errors,
-		PartialReliability: a.forwards, Interleaving: a.interleaved, AddressChanges: a.addresses && !a.changes.never,
+		PartialReliability: a.forwards, Interleaving: a.interleaved, AddressChanges: a.addresses && !a.changes.unknown[AddAddress],
 	}
 	for i := range a.outs {
 		s.Unsent += a.outs[i].waiting.length

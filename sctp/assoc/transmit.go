@@ -153,6 +153,14 @@ func (a *Association) answerUnconfirmed(p *Path, out *Output) {
 	a.endpoint.control = others
 }
 
+// answerStranger answers an ASCONF that came from an address which it has not added: the answer goes there (RFC 5061
+// section 5.2, E6).
+func (a *Association) answerStranger(in *arrival, out *Output) {
+	p := &Path{Pair: in.Pair, port: in.Port}
+	p.mtu = p.base()
+	a.answerUnconfirmed(p, out)
+}
+
 // fill adds a SACK that is owed to a packet, and data.
 func (a *Association) fill(w *composer, now time.Time) {
 	if a.sackDue && a.answersBy(a.sackPath) == w.path {

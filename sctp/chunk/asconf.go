@@ -55,6 +55,9 @@ func NextRequest(list []byte) (r Request, known bool, whole, rest []byte, err er
 		return r, false, nil, nil, err
 	}
 	r.Type = p.Type
+	if len(p.Value) >= 4 {
+		r.Correlation = binary.BigEndian.Uint32(p.Value)
+	}
 	switch p.Type {
 	case ParamAddIP, ParamDeleteIP, ParamSetPrimary:
 	default:
@@ -63,7 +66,6 @@ func NextRequest(list []byte) (r Request, known bool, whole, rest []byte, err er
 	if len(p.Value) < 4 {
 		return r, true, nil, nil, ErrLength
 	}
-	r.Correlation = binary.BigEndian.Uint32(p.Value)
 	at, _, err := NextParameter(p.Value[4:])
 	if err != nil {
 		return r, true, nil, nil, err
