@@ -34,6 +34,21 @@ func TestInterleaving(t *testing.T) {
 	w.expect(1, want)
 }
 
+// Messages that come beside each other fill the receive buffer before any of them is whole.
+func TestInterleavingInASmallBuffer(t *testing.T) {
+	par := Defaults()
+	par.Interleaving, par.ReceiveBuffer = true, 100_000
+	w := pair(t, par)
+	big := bytes.Repeat([]byte("x"), 50_000)
+	var want []string
+	for i := range 40 {
+		w.hosts[0].say(uint16(i%4), big, false)
+		want = append(want, fmt.Sprintf("%d:%s", i%4, big))
+	}
+	w.run(time.Minute)
+	w.expect(1, want)
+}
+
 func TestMixedDataAborts(t *testing.T) {
 	par := Defaults()
 	par.Interleaving = true
