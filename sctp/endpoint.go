@@ -40,6 +40,8 @@ type Endpoint struct {
 	closed   bool
 	released bool // the sockets, too
 
+	eventsLost uint64
+
 	filling, leaving *assoc.Output // what the engine puts out, and what is being sent
 	sending          bool          // by someone
 	lastSend         time.Time     // when a user sent a message
