@@ -30,6 +30,8 @@ type Config struct {
 	// HideAddresses has no address named to peers but those that packets come from, as a host behind a NAT must (RFC
 	// 6951 section 5.7).
 	HideAddresses bool
+	// BesideKernel has raw sockets opened although the kernel speaks SCTP itself: see ErrKernel.
+	BesideKernel bool
 	// MaxAssociations bounds those of an endpoint; 0 is 4096.
 	MaxAssociations int
 	// Backlog bounds associations that wait for Accept; 0 is 128.

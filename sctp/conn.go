@@ -25,13 +25,16 @@ type Conn struct {
 	done     chan struct{} // closed when it has ended
 
 	// The endpoint's mutex holds these.
-	credit  int  // octets that were read, for the engine
-	woken   bool // the turn with the engine knows that the reader is to be woken
-	closing bool // nothing more is to be sent
-	shut    bool // nor read
-	remote  Addr // at the end
-	peer    bool // has shut down
-	ended   error
+	credit    int  // octets that were read, for the engine
+	woken     bool // the turn with the engine knows that the reader is to be woken
+	closing   bool // nothing more is to be sent
+	shut      bool // nor read
+	remote    Addr // at the end
+	events    chan Event
+	lost      int  // events, since the last one that was not
+	peer      bool // has shut down
+	restarted bool // the peer has, and no writer knows yet
+	ended     error
 }
 
 var _ net.Conn = (*Conn)(nil)
@@ -52,15 +55,29 @@ func (c *Conn) note(ev *assoc.Event) {
 	switch ev.Kind {
 	case assoc.Connected:
 		close(c.ready)
+		return
 	case assoc.Received:
 		c.credit += c.inbox.put(&ev.Data)
 		c.wake()
+		return
+	case assoc.Truncated:
+		c.inbox.putError(ErrTruncated, messageInfo(&ev.Data))
+		c.wake()
+		return
 	case assoc.Writable:
 		c.writable.send()
+		return
+	case assoc.Restarted:
+		c.restarted = true
+		c.inbox.putError(ErrRestarted, MessageInfo{})
+		c.wake()
 	case assoc.PeerShutdown:
 		c.peer = true
 		c.inbox.finish(io.EOF)
 		c.writable.send()
+	}
+	c.tell(ev)
+	switch ev.Kind {
 	case assoc.Closed:
 		c.end(io.EOF)
 	case assoc.Failed:
@@ -78,9 +95,11 @@ func (c *Conn) wake() {
 
 // end is that of the association.
 func (c *Conn) end(err error) {
+	queue := c.eventQueue()
 	c.ended, c.remote = err, c.peerAddr()
 	delete(c.endpoint.conns, c)
 	c.inbox.finish(err)
+	close(queue)
 	close(c.done)
 }
 
@@ -181,6 +200,9 @@ func (c *Conn) mayWrite() error {
 		return c.ended
 	case c.ended != nil, c.peer:
 		return errPeerShutdown
+	case c.restarted:
+		c.restarted = false
+		return ErrRestarted
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -23,6 +24,7 @@ type Endpoint struct {
 	addr    Addr
 	host    *port.Host
 	sockets sockets
+	claim   io.Closer // on the port, beside raw sockets
 	accepts chan *Conn
 
 	stopped  chan struct{} // closed by Close
@@ -39,6 +41,8 @@ type Endpoint struct {
 	closing  bool      // no new associations; with the last one the endpoint is closed
 	closed   bool
 	released bool // the sockets, too
+
+	eventsLost uint64
 
 	filling, leaving *assoc.Output // what the engine puts out, and what is being sent
 	sending          bool          // by someone
@@ -86,9 +90,6 @@ func (c *Config) openAt(ctx context.Context, name, address string, listen bool) 
 		e.host.Close()
 		return nil, err
 	}
-	if e.addr.Port == 0 {
-		e.addr.Port = anyPort()
-	}
 	e.engine = assoc.New(assoc.Config{
 		Port: e.addr.Port, Addresses: e.local, Parameters: e.par, Listen: listen, Hidden: c.HideAddresses,
 		MaxAssociations: e.config.MaxAssociations, Random: func(b []byte) { _, _ = rand.Read(b) }, // never fails
@@ -97,6 +98,17 @@ func (c *Config) openAt(ctx context.Context, name, address string, listen bool) 
 	e.sockets.each(func(s *port.Pairs) { go e.read(s) })
 	go e.sendQuick()
 	return e, nil
+}
+
+// openSockets opens the endpoint's sockets, and chooses its port if it is to.
+func (e *Endpoint) openSockets(listen bool) error {
+	if !e.network.udp {
+		return e.openRaw()
+	}
+	if e.addr.Port == 0 {
+		e.addr.Port = anyPort()
+	}
+	return e.openUDP(listen)
 }
 
 // fill puts defaults where nothing is said.

@@ -3,6 +3,7 @@
 package sctp
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 
@@ -39,6 +40,15 @@ func (e *Error) Is(target error) bool {
 	}
 	return false
 }
+
+// Errors that take the place of what was lost. The association goes on behind them.
+var (
+	// ErrTruncated is that of a read where the peer has given up a message whose first parts were read.
+	ErrTruncated = errors.New("the peer has given up the rest of the message")
+	// ErrRestarted is that of the next read and of the next write when the peer has begun again: what was under way both
+	// ways is lost, and the peer knows nothing of what came before.
+	ErrRestarted = errors.New("the peer has begun the association again, messages may be lost")
+)
 
 // errPeerShutdown is that of a write after the peer has shut down; it is EPIPE.
 var errPeerShutdown = fmt.Errorf("the peer has shut the association down: %w", syscall.EPIPE)

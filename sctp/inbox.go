@@ -38,9 +38,7 @@ func (b *inbox) put(d *assoc.Data) (credit int) {
 		return len(d.User)
 	}
 	p := b.pieces.push()
-	*p = piece{size: len(d.User), info: MessageInfo{
-		Stream: d.Stream, PPID: d.Protocol, Unordered: d.Unordered, First: d.First, Last: d.Last,
-	}}
+	p.size, p.info = len(d.User), messageInfo(d)
 	b.octets.append(d.User)
 	credit, b.credit = b.credit, 0
 	return credit

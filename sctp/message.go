@@ -35,6 +35,11 @@ type MessageInfo struct {
 	First, Last bool
 }
 
+// messageInfo is what the engine says of a message.
+func messageInfo(d *assoc.Data) MessageInfo {
+	return MessageInfo{Stream: d.Stream, PPID: d.Protocol, Unordered: d.Unordered, First: d.First, Last: d.Last}
+}
+
 // WriteMessage sends a message, and waits while the send buffer is full. It has not more than Parameters.SendBuffer
 // octets, and not none.
 func (c *Conn) WriteMessage(b []byte, m Message) error {

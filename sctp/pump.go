@@ -125,6 +125,9 @@ func (e *Endpoint) sendQuick() {
 // release closes the sockets.
 func (e *Endpoint) release() {
 	e.sockets.close()
+	if e.claim != nil {
+		_ = e.claim.Close()
+	}
 	e.host.Close()
 	close(e.finished)
 }

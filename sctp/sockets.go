@@ -60,8 +60,8 @@ func paired(p *assoc.Packet) port.Paired {
 // udpTries is how often a port of UDP is looked for that both families have free.
 const udpTries = 16
 
-// openSockets opens the endpoint's sockets.
-func (e *Endpoint) openSockets(listen bool) error {
+// openUDP opens the sockets of an endpoint whose packets UDP carries.
+func (e *Endpoint) openUDP(listen bool) error {
 	want := uint16(0)
 	switch {
 	case e.addr.UDP != 0:
@@ -72,21 +72,28 @@ func (e *Endpoint) openSockets(listen bool) error {
 		want = DefaultUDPPort
 	}
 	for try := 1; ; try++ {
-		err := e.openFamilies(want)
+		e.addr.UDP = want
+		err := e.openFamilies(func(at netip.Addr) (*port.Pairs, error) {
+			s, err := port.ListenPairs(port.PairsConfig{Addr: netip.AddrPortFrom(at, e.addr.UDP)})
+			if err == nil {
+				e.addr.UDP = s.LocalAddr().Port() // the other family's, too
+			}
+			return s, err
+		})
 		if err == nil || want != 0 || try == udpTries || !errors.Is(err, unix.EADDRINUSE) {
 			return err
 		}
 	}
 }
 
-// openFamilies opens a socket of each family that has addresses, all at one port of UDP.
-func (e *Endpoint) openFamilies(udp uint16) error {
+// openFamilies opens a socket of each family that has addresses.
+func (e *Endpoint) openFamilies(open func(at netip.Addr) (*port.Pairs, error)) error {
 	for family, any := range [2]netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		at, wanted := e.bindTo(any)
 		if !wanted {
 			continue
 		}
-		s, err := port.ListenPairs(port.PairsConfig{Addr: netip.AddrPortFrom(at, udp)})
+		s, err := open(at)
 		if errors.Is(err, unix.EAFNOSUPPORT) && len(e.addr.Hosts) == 0 && e.network.v4 && e.network.v6 {
 			continue // a host of one family
 		}
@@ -95,10 +102,8 @@ func (e *Endpoint) openFamilies(udp uint16) error {
 			e.sockets = sockets{}
 			return err
 		}
-		udp = s.LocalAddr().Port()
 		e.sockets.of[family] = s
 	}
-	e.addr.UDP = udp
 	return nil
 }
 

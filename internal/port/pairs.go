@@ -16,6 +16,11 @@ type PairsConfig struct {
 	Addr netip.AddrPort
 	// Buffer is the size of the kernel's buffers in bytes, as in [UDPConfig].
 	Buffer int
+	// Protocol, if not 0, is that of a raw socket, which needs CAP_NET_RAW: packets are those of the protocol, and
+	// no port of UDP is in their addresses. It receives what has Port as its destination port, where TCP, UDP and
+	// SCTP have that.
+	Protocol int
+	Port     uint16
 }
 
 // Paired is a packet with both its addresses.
@@ -25,17 +30,21 @@ type Paired struct {
 	Payload []byte
 }
 
-// Pairs is a UDP socket of one family for protocols that know the path of each packet: every
-// packet that it sends names its source, and none is fragmented, neither here (EMSGSIZE) nor on
-// the way. What the kernel believes of the path's MTU does not count.
+// Pairs is a socket of one family for protocols that know the path of each packet: every packet
+// that it sends names its source, and none is fragmented, neither here (EMSGSIZE) nor on the way.
+// What the kernel believes of the path's MTU does not count.
 type Pairs struct {
 	udp UDP
 	v6  bool
+	raw bool
 	out pool[pairSender]
 }
 
-// pairBuffers is how many buffers a [Pairs] reads into: each may hold a train of many packets.
-const pairBuffers = 16
+// Buffers that a [Pairs] reads into: of UDP each may hold a train of many packets.
+const (
+	pairBuffers    = 16
+	rawPairBuffers = 32
+)
 
 // ListenPairs opens the socket in the calling thread's network namespace.
 func ListenPairs(cfg PairsConfig) (*Pairs, error) {
@@ -43,14 +52,20 @@ func ListenPairs(cfg PairsConfig) (*Pairs, error) {
 	if !addr.IsValid() || addr.Is4In6() || addr.Zone() != "" {
 		return nil, fmt.Errorf("cannot listen on %s: an IPv4 or IPv6 address is needed", cfg.Addr)
 	}
-	p := &Pairs{v6: addr.Is6()}
-	family := unix.AF_INET
+	p := &Pairs{v6: addr.Is6(), raw: cfg.Protocol != 0}
+	family, kind := unix.AF_INET, unix.SOCK_DGRAM
 	if p.v6 {
 		family = unix.AF_INET6
 	}
-	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("cannot create a UDP socket: %w", err)
+	if p.raw {
+		kind = unix.SOCK_RAW
+	}
+	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, cfg.Protocol)
+	switch {
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return nil, fmt.Errorf("no permission to open a raw socket: run as root or with CAP_NET_RAW: %w", err)
+	case err != nil:
+		return nil, fmt.Errorf("cannot create a socket: %w", err)
 	}
 	p.udp.guard.fd = fd
 	p.out.make = func() *pairSender { return newPairSender(p.v6) }
@@ -62,10 +77,43 @@ func ListenPairs(cfg PairsConfig) (*Pairs, error) {
 }
 
 func (p *Pairs) setUp(cfg PairsConfig) error {
-	if err := p.udp.setUp(UDPConfig{Addr: cfg.Addr, Buffer: cfg.Buffer, buffers: pairBuffers}, false); err != nil {
+	fd := p.udp.guard.fd
+	if !p.raw {
+		if err := p.udp.setUp(UDPConfig{Addr: cfg.Addr, Buffer: cfg.Buffer, buffers: pairBuffers}, false); err != nil {
+			return err
+		}
+		return neverFragment(fd, p.v6)
+	}
+	if err := takePort(fd, p.v6, cfg.Port); err != nil {
 		return err
 	}
-	return neverFragment(p.udp.guard.fd, p.v6)
+	cfg.Addr = netip.AddrPortFrom(cfg.Addr.Addr(), 0)
+	if err := p.udp.setUp(UDPConfig{Addr: cfg.Addr, Buffer: cfg.Buffer, buffers: rawPairBuffers, raw: true}, false); err != nil {
+		return err
+	}
+	p.udp.noSegments.Store(true)
+	return neverFragment(fd, p.v6)
+}
+
+// takePort has a raw socket receive only what has a destination port. Of IPv4 the filter sees the IP header, too.
+func takePort(fd int, v6 bool, port uint16) error {
+	const all = 1<<16 - 1
+	program := []unix.SockFilter{
+		{Code: unix.BPF_LDX | unix.BPF_B | unix.BPF_MSH, K: 0}, // length of the IPv4 header
+		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_IND, K: 2},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: uint32(port), Jt: 0, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: all},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+	}
+	if v6 {
+		program = program[1:]
+		program[0].Code = unix.BPF_LD | unix.BPF_H | unix.BPF_ABS
+	}
+	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+	if err != nil {
+		return fmt.Errorf("cannot have a raw socket see one port alone: %w", err)
+	}
+	return nil
 }
 
 // neverFragment has the kernel send packets as they are, or refuse them (RFC 8899 section 3, item 2).
@@ -84,8 +132,24 @@ func neverFragment(fd int, v6 bool) error {
 	return nil
 }
 
-// ReadBatch is that of [UDP].
-func (p *Pairs) ReadBatch(msgs []Message) (int, error) { return p.udp.ReadBatch(msgs) }
+// ReadBatch is that of [UDP]. The payload of a raw socket's message is what follows the IP header.
+func (p *Pairs) ReadBatch(msgs []Message) (int, error) {
+	n, err := p.udp.ReadBatch(msgs)
+	if p.raw && !p.v6 {
+		for i := range msgs[:n] {
+			msgs[i].Payload = behindIPv4(msgs[i].Payload)
+		}
+	}
+	return n, err
+}
+
+// behindIPv4 takes the header off a packet that the kernel has looked through.
+func behindIPv4(p []byte) []byte {
+	if len(p) < ipv4HeaderLen || len(p) < headerLen(p) {
+		return nil
+	}
+	return p[headerLen(p):]
+}
 
 // LocalAddr is the bound address, with the port that the kernel chose.
 func (p *Pairs) LocalAddr() netip.AddrPort { return p.udp.LocalAddr() }

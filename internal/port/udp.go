@@ -30,7 +30,8 @@ type UDPConfig struct {
 	// hundredth of the memory for receiving, and the kernel merges nothing.
 	Small bool
 
-	buffers int // to read into; 0 is MaxBatch
+	buffers int  // to read into; 0 is MaxBatch
+	raw     bool // it is a raw socket
 }
 
 // Of a small socket.
@@ -137,7 +138,7 @@ func (u *UDP) setUp(cfg UDPConfig, shared bool) error {
 	setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, cfg.Buffer)
 	setBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, cfg.Buffer)
 	wildcard := cfg.Addr.Addr().IsUnspecified()
-	if err := setFamily(fd, cfg.Addr.Addr().Is6(), wildcard); err != nil {
+	if err := setFamily(fd, cfg.Addr.Addr().Is6(), wildcard, cfg.raw); err != nil {
 		return err
 	}
 	if cfg.Device != "" {
@@ -178,11 +179,11 @@ func (u *UDP) setUp(cfg UDPConfig, shared bool) error {
 }
 
 // setFamily sets the options that the families name differently.
-func setFamily(fd int, v6, wildcard bool) error {
+func setFamily(fd int, v6, wildcard, raw bool) error {
 	level, info := unix.IPPROTO_IP, unix.IP_PKTINFO
 	if v6 {
 		level, info = unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO
-		if err := unix.SetsockoptInt(fd, level, unix.IPV6_V6ONLY, 1); err != nil {
+		if err := unix.SetsockoptInt(fd, level, unix.IPV6_V6ONLY, 1); err != nil && !raw { // a raw socket is of one family anyway
 			return fmt.Errorf("cannot keep a UDP socket to IPv6: %w", err)
 		}
 	} else if err := unix.SetsockoptInt(fd, level, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT); err != nil {

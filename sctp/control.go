@@ -1,0 +1,116 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package sctp
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+
+	"github.com/isthmus-net/isthmus/sctp/assoc"
+)
+
+// Pair is a local and a remote address: it names a path.
+type Pair = assoc.Pair
+
+// Status is what an association is doing (RFC 6458 section 8.2.1).
+type Status = assoc.Status
+
+// PathStatus is what a path is doing (RFC 6458 section 8.2.2).
+type PathStatus = assoc.PathStatus
+
+// PathState says what a path is good for.
+type PathState = assoc.PathState
+
+// States of a path.
+const (
+	PathStateActive   = assoc.Active   // carries data
+	PathStateFailing  = assoc.Failing  // potentially failed: avoided where another is active (RFC 7829)
+	PathStateInactive = assoc.Inactive // has missed too many answers
+)
+
+// ErrNoPath is the error of calls that name a path which the association does not have, or cannot use.
+var ErrNoPath = errors.New("the association has no such path, or the peer is not known to be there yet")
+
+// Status returns the state of the association and of its paths. Of one that has ended it is that at its end.
+func (c *Conn) Status() Status {
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
+	return c.a.Status()
+}
+
+// Parameters returns the parameters of the association; a path may have others.
+func (c *Conn) Parameters() Parameters {
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
+	return c.a.Parameters()
+}
+
+// SetParameters changes the parameters of the association and of all its paths from now on. Streams, buffers, and
+// what the peer was offered stay as they are.
+func (c *Conn) SetParameters(par Parameters) error {
+	return c.control("set parameters", func(t turn) error { return c.a.SetParameters(par, t.now) })
+}
+
+// SetPathParameters changes the parameters of one path.
+func (c *Conn) SetPathParameters(path Pair, par PathParameters) error {
+	return c.control("set parameters", func(t turn) error { return c.a.SetPathParameters(path, par, t.now) })
+}
+
+// SetPrimary has data go by a path as long as it works. The peer goes on to send as it likes: see Prefer.
+func (c *Conn) SetPrimary(path Pair) error {
+	return c.control("set primary", func(t turn) error {
+		if !c.a.SetPrimary(path) {
+			return ErrNoPath
+		}
+		return nil
+	})
+}
+
+// Probe sends a heartbeat by a path now. Status shows the answer, and so does an event if it changes the path's state.
+func (c *Conn) Probe(path Pair) error {
+	return c.control("probe", func(t turn) error {
+		c.a.Probe(path, t.now, t.Output)
+		return nil
+	})
+}
+
+// AddAddress has the association use another address of this host, if the peer takes changes of addresses (RFC 5061).
+// The event ChangeDone or ChangeRefused follows. An endpoint that has all addresses of the host does so by itself.
+func (c *Conn) AddAddress(local netip.Addr) error {
+	return c.change(assoc.Change{Kind: assoc.AddAddress, Address: local})
+}
+
+// RemoveAddress has the association no more use an address of this host.
+func (c *Conn) RemoveAddress(local netip.Addr) error {
+	return c.change(assoc.Change{Kind: assoc.DeleteAddress, Address: local})
+}
+
+// Prefer asks the peer to send to an address of this host.
+func (c *Conn) Prefer(local netip.Addr) error {
+	return c.change(assoc.Change{Kind: assoc.PreferAddress, Address: local})
+}
+
+func (c *Conn) change(one assoc.Change) error {
+	return c.control("change addresses", func(t turn) error {
+		return c.a.Change([]assoc.Change{one}, t.now, t.Output)
+	})
+}
+
+// control does something with the association, if it lives.
+func (c *Conn) control(op string, f func(turn) error) error {
+	t := c.endpoint.begin()
+	err := c.ended
+	switch {
+	case err == io.EOF:
+		err = net.ErrClosed
+	case err == nil:
+		err = f(t)
+	}
+	c.endpoint.finish(t)
+	if err != nil {
+		return c.opError(op, err)
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package sctp
+
+import (
+	"slices"
+
+	"github.com/isthmus-net/isthmus/sctp/assoc"
+	"github.com/isthmus-net/isthmus/sctp/chunk"
+)
+
+// EventKind says what has happened to an association.
+type EventKind = assoc.EventKind
+
+// Kinds of events (RFC 9260 section 11.2, RFC 6458 section 6.1).
+const (
+	PathConfirmed  = assoc.PathConfirmed  // the peer has answered at an address that it had only named
+	PathActive     = assoc.PathActive     // a path carries packets again
+	PathFailing    = assoc.PathFailing    // a path has missed an answer and is avoided (RFC 7829)
+	PathInactive   = assoc.PathInactive   // a path has missed too many
+	PrimaryChanged = assoc.PrimaryChanged // data goes by another path: see Pair
+	Restarted      = assoc.Restarted      // the peer has begun again: what was under way is lost
+	AddressAdded   = assoc.AddressAdded   // the peer can be reached at another address: see Pair
+	AddressRemoved = assoc.AddressRemoved // or no more
+	ChangeDone     = assoc.ChangeDone     // the peer has taken a change of our addresses
+	ChangeRefused  = assoc.ChangeRefused  // or has not: see Cause
+	SendFailed     = assoc.SendFailed     // a message was not delivered: see Message, Data and Reason
+	PeerShutdown   = assoc.PeerShutdown   // the peer sends nothing more
+	Closed         = assoc.Closed         // the association has ended as it should
+	Failed         = assoc.Failed         // it has ended otherwise: see Reason and Cause
+)
+
+// Event is something that has happened to an association.
+type Event struct {
+	Kind   EventKind
+	Pair   Pair // of a path; Local alone of one of our addresses
+	Reason Reason
+	Cause  chunk.CauseCode
+	// Message and Data are those of a message that was not delivered.
+	Message MessageInfo
+	Data    []byte
+	// Lost is how many events before this one were lost, since no one took those that waited.
+	Lost int
+}
+
+// maxEvents is how many events of an association wait.
+const maxEvents = 32
+
+// Events returns the channel of the association's events, which is closed behind the last one. Events wait there from
+// the beginning of the association on, up to 32 of them; what does not fit is lost, and counted in the next one.
+func (c *Conn) Events() <-chan Event {
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
+	return c.eventQueue()
+}
+
+// eventQueue returns the channel, which is made when someone needs it.
+func (c *Conn) eventQueue() chan Event {
+	if c.events == nil {
+		c.events = make(chan Event, maxEvents)
+		if c.ended != nil {
+			close(c.events)
+		}
+	}
+	return c.events
+}
+
+// tell has an event wait for the user.
+func (c *Conn) tell(ev *assoc.Event) {
+	if len(c.eventQueue()) == maxEvents { // no one else puts events in
+		c.lost++
+		c.endpoint.eventsLost++
+		return
+	}
+	e := Event{Kind: ev.Kind, Pair: ev.Pair, Reason: ev.Reason, Cause: ev.Cause, Lost: c.lost}
+	if ev.Kind == SendFailed {
+		e.Message, e.Data = messageInfo(&ev.Data), slices.Clone(ev.Data.User)
+	}
+	c.lost = 0
+	c.events <- e
+}
