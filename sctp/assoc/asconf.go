@@ -51,12 +51,12 @@ func (a *Association) grantAll(requests []byte, in *arrival, out *Output) (answe
 	for len(requests) > 0 {
 		r, known, whole, rest, err := chunk.NextRequest(requests)
 		requests = rest
-		var cause chunk.Cause
+		cause := chunk.Cause{Value: whole} // what is refused (section 4.3)
 		switch {
 		case err != nil:
 			return answers
 		case !known:
-			cause = chunk.Cause{Code: chunk.CauseUnrecognizedParameters, Value: whole}
+			cause.Code = chunk.CauseUnrecognizedParameters
 		case short && r.Type != chunk.ParamSetPrimary:
 			cause.Code = chunk.CauseResourceShortage
 		default:

@@ -203,6 +203,22 @@ func TestRenumber(t *testing.T) {
 	}
 }
 
+// An answer that refuses something has all of that in it (RFC 5061 section 4.3).
+func TestRefusedChange(t *testing.T) {
+	w := pair(t, Defaults())
+	h := w.hosts[1]
+	from := h.a.primary.Pair
+	request := chunk.AppendRequest(nil, chunk.Request{Type: chunk.ParamDeleteIP, Correlation: 7, Address: from.Remote})
+	answer, known, _, err := chunk.NextAnswer(h.a.grantAll(request, &arrival{Packet: Packet{Pair: from}}, &h.out))
+	if err != nil || !known || !answer.Failed || answer.Correlation != 7 {
+		t.Fatalf("answer %+v, %t, %v", answer, known, err)
+	}
+	cause, _, err := chunk.NextCause(answer.Causes)
+	if err != nil || cause.Code != chunk.CauseDeleteSource || !bytes.Equal(cause.Value, request) {
+		t.Errorf("cause %v %x, %v, want what is refused: %x", cause.Code, cause.Value, err, request)
+	}
+}
+
 func TestForgedChange(t *testing.T) {
 	w := changing(t)
 	peer := w.hosts[1]
