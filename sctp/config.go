@@ -30,6 +30,10 @@ type Config struct {
 	// HideAddresses has no address named to peers but those that packets come from, as a host behind a NAT must (RFC
 	// 6951 section 5.7).
 	HideAddresses bool
+	// StaticAddresses has an endpoint with all addresses of the host keep those that there are when it is opened. Else
+	// it follows the host: an address that comes or goes is added to all associations, or deleted (RFC 5061), and with
+	// a link that goes down its paths fail at once.
+	StaticAddresses bool
 	// BesideKernel has raw sockets opened although the kernel speaks SCTP itself: see ErrKernel.
 	BesideKernel bool
 	// MaxAssociations bounds those of an endpoint; 0 is 4096.

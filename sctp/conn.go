@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/isthmus-net/isthmus/sctp/assoc"
@@ -25,16 +26,17 @@ type Conn struct {
 	done     chan struct{} // closed when it has ended
 
 	// The endpoint's mutex holds these.
-	credit    int  // octets that were read, for the engine
-	woken     bool // the turn with the engine knows that the reader is to be woken
-	closing   bool // nothing more is to be sent
-	shut      bool // nor read
+	locals    []netip.Addr // that the association has, or is to have
+	credit    int          // octets that were read, for the engine
+	woken     bool         // the turn with the engine knows that the reader is to be woken
+	closing   bool         // nothing more is to be sent
+	shut      bool         // nor read
+	peer      bool         // has shut down
+	restarted bool         // the peer has, and no writer knows yet
+	ended     error
 	remote    Addr // at the end
 	events    chan Event
-	lost      int  // events, since the last one that was not
-	peer      bool // has shut down
-	restarted bool // the peer has, and no writer knows yet
-	ended     error
+	lost      int // events, since the last one that was not
 }
 
 var _ net.Conn = (*Conn)(nil)
@@ -55,6 +57,7 @@ func (c *Conn) note(ev *assoc.Event) {
 	switch ev.Kind {
 	case assoc.Connected:
 		close(c.ready)
+		c.endpoint.started = append(c.endpoint.started, c)
 		return
 	case assoc.Received:
 		c.credit += c.inbox.put(&ev.Data)

@@ -27,14 +27,17 @@ type Endpoint struct {
 	claim   io.Closer // on the port, beside raw sockets
 	accepts chan *Conn
 
-	stopped  chan struct{} // closed by Close
-	finished chan struct{} // closed with the sockets
-	quick    signal        // for the goroutine that sends for users who send quickly
+	stopWatch context.CancelFunc
+	stopped   chan struct{} // closed by Close
+	finished  chan struct{} // closed with the sockets
+	quick     signal        // for the goroutine that sends for users who send quickly
 
 	mu       sync.Mutex // holds the engine and all that follows
 	engine   *assoc.Endpoint
-	local    []netip.Addr // that new associations have
+	local    []netip.Addr        // that new associations have
+	present  map[netip.Addr]bool // of the host, if the endpoint follows them, and whether their links are up
 	conns    map[*Conn]struct{}
+	started  []*Conn // in this turn
 	woken    []*Conn // have something for their readers, in this turn
 	timer    *time.Timer
 	armed    time.Time // when the timer goes off; zero is never
@@ -75,18 +78,19 @@ func (c *Config) openAt(ctx context.Context, name, address string, listen bool) 
 	e := &Endpoint{
 		network: n, config: *c, par: Defaults(), addr: *local, conns: map[*Conn]struct{}{},
 		stopped: make(chan struct{}), finished: make(chan struct{}), quick: newSignal(),
-		filling: &assoc.Output{}, leaving: &assoc.Output{},
+		filling: &assoc.Output{}, leaving: &assoc.Output{}, stopWatch: func() {},
 	}
 	e.config.fill(&e.par)
 	e.accepts = make(chan *Conn, e.config.Backlog)
 	if e.host, err = port.OpenHost(); err != nil {
 		return nil, err
 	}
-	if e.local, err = e.localAddresses(); err != nil {
-		e.host.Close()
-		return nil, err
+	changes, err := e.findAddresses()
+	if err == nil {
+		err = e.openSockets(listen)
 	}
-	if err := e.openSockets(listen); err != nil {
+	if err != nil {
+		e.stopWatch()
 		e.host.Close()
 		return nil, err
 	}
@@ -95,8 +99,14 @@ func (c *Config) openAt(ctx context.Context, name, address string, listen bool) 
 		MaxAssociations: e.config.MaxAssociations, Random: func(b []byte) { _, _ = rand.Read(b) }, // never fails
 	})
 	e.timer = time.AfterFunc(time.Hour, e.tick)
-	e.sockets.each(func(s *port.Pairs) { go e.read(s) })
+	e.sockets.each(func(s *port.Pairs) {
+		_ = s.OnError(e.handleError) // without, losses tell the same, later
+		go e.read(s)
+	})
 	go e.sendQuick()
+	if changes != nil {
+		go e.watch(changes)
+	}
 	return e, nil
 }
 

@@ -3,47 +3,69 @@
 package sctp
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 
 	"github.com/isthmus-net/isthmus/internal/port"
 )
 
-// localAddresses are those that new associations use: the ones that the endpoint is bound to, or all that the host
-// has ready. A deprecated one is nothing new's choice while there is another of its family (RFC 4862 section 5.5.4).
-func (e *Endpoint) localAddresses() ([]netip.Addr, error) {
-	if len(e.addr.Hosts) > 0 {
-		return e.addr.Hosts, nil
-	}
+// listAddresses lists the host's addresses that an endpoint with all of them has: those of its network, but not those
+// of a link alone. A deprecated one is nothing new's choice while there is another of its family (RFC 4862 section
+// 5.5.4), and one whose link is down neither.
+func (e *Endpoint) listAddresses() (now hostAddresses, err error) {
 	all, err := e.host.Addresses()
 	if err != nil {
-		return nil, err
+		return now, err
 	}
-	var list, deprecated []netip.Addr
-	fresh := map[bool]bool{} // families, of IPv4 or not, with an address that is not deprecated
+	now.present = map[netip.Addr]bool{}
+	var deprecated []netip.Addr
+	preferred := map[bool]bool{} // whether there is one, of IPv4 or not
 	for _, a := range all {
-		switch ip := a.Prefix.Addr(); {
-		case !e.suits(a):
+		ip, up := a.Prefix.Addr(), a.Link.Up && a.Link.Carrier
+		if !e.network.takes(ip) || ip.IsLinkLocalUnicast() {
+			continue
+		}
+		switch now.present[ip] = up; {
+		case !up:
 		case a.Deprecated:
 			deprecated = append(deprecated, ip)
 		default:
-			list = append(list, ip)
-			fresh[ip.Is4()] = fresh[ip.Is4()] || !ip.IsLoopback()
+			now.fresh = append(now.fresh, ip)
+			preferred[ip.Is4()] = preferred[ip.Is4()] || !ip.IsLoopback()
 		}
 	}
 	for _, ip := range deprecated {
-		if !fresh[ip.Is4()] {
-			list = append(list, ip)
+		if !preferred[ip.Is4()] {
+			now.fresh = append(now.fresh, ip)
 		}
 	}
-	return list, nil
+	return now, nil
 }
 
-// suits reports whether an address of the host is one that an endpoint with all addresses has: of its network, of a
-// link that is up, and of more than a link.
-func (e *Endpoint) suits(a port.Address) bool {
-	ip := a.Prefix.Addr()
-	return e.network.takes(ip) && a.Link.Up && !ip.IsLinkLocalUnicast()
+// findAddresses finds the addresses that new associations have: those that the endpoint is bound to, or all of the
+// host. It returns the changes of these, if the endpoint is to follow them.
+func (e *Endpoint) findAddresses() (changes <-chan port.Change, err error) {
+	if len(e.addr.Hosts) > 0 {
+		e.local = e.addr.Hosts
+		return nil, nil
+	}
+	if !e.config.StaticAddresses {
+		var ctx context.Context
+		ctx, e.stopWatch = context.WithCancel(context.Background())
+		if changes, err = port.Watch(ctx); err != nil {
+			return nil, err
+		}
+	}
+	now, err := e.listAddresses() // once the watch has begun: nothing is missed
+	if err != nil {
+		return nil, err
+	}
+	e.local = now.fresh
+	if changes != nil {
+		e.present = now.present
+	}
+	return changes, nil
 }
 
 // sourcesTo returns the addresses that the host would send from to a peer's.

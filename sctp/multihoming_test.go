@@ -5,8 +5,11 @@ package sctp
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
 )
 
 // quick are parameters for tests that wait for timeouts.
@@ -120,6 +123,86 @@ func TestBothFamilies(t *testing.T) {
 			<-done
 			if got := client.Status().Current; got != six {
 				t.Errorf("data goes by %v", got)
+			}
+		})
+	}
+}
+
+// TestAddressComesAndGoes gives the client an address of another network while data flows, and takes the first away:
+// the endpoint follows, and the peer has the new address in place of the old one.
+func TestAddressComesAndGoes(t *testing.T) {
+	for _, network := range []string{"sctp6", "sctp6+udp"} {
+		t.Run(network, func(t *testing.T) {
+			n := newTestNetwork(t)
+			b := clientB6 + "/64"
+			n.client.Do(t, func() error { return address("b", b, netlink.AddrDel) })
+			client, server := n.connect(&Config{Parameters: quick()}, network, "["+server6+"]:5000")
+			confirmed(t, client, 1)
+			done := make(chan error, 1)
+			go sendNumbered(t, client, 0, 600, done)
+			inOrder(t, server, 0, 100)
+			n.client.Do(t, func() error { return address("b", b, netlink.AddrAdd) })
+			expectEvent(t, client, ChangeDone, clientB6)
+			inOrder(t, server, 100, 300)
+			n.client.Do(t, func() error { return address("a", clientA6+"/64", netlink.AddrDel) })
+			expectEvent(t, client, ChangeDone, clientA6)
+			inOrder(t, server, 300, 600)
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			want := []netip.Addr{netip.MustParseAddr(clientB6)}
+			if got := server.RemoteAddr().(*Addr).Hosts; !slices.Equal(got, want) {
+				t.Errorf("the server knows the client by %v", got)
+			}
+		})
+	}
+}
+
+// expectEvent waits for an event that is about one of our addresses, passing over others.
+func expectEvent(t testing.TB, c *Conn, kind EventKind, local string) {
+	t.Helper()
+	late := time.After(10 * time.Second)
+	for {
+		select {
+		case e, open := <-c.Events():
+			if !open {
+				t.Fatalf("the association has ended before %v of %s", kind, local)
+			}
+			if e.Kind == kind && e.Pair.Local == netip.MustParseAddr(local) {
+				return
+			}
+		case <-late:
+			t.Fatalf("no %v of %s", kind, local)
+		}
+	}
+}
+
+// TestLinkDown takes the client's link down while data flows: the other one is used at once, long before a timeout.
+func TestLinkDown(t *testing.T) {
+	for _, network := range []string{"sctp4", "sctp6+udp"} {
+		t.Run(network, func(t *testing.T) {
+			n := newTestNetwork(t)
+			par := Defaults()
+			par.RTOInitial, par.RTOMin, par.RTOMax, par.EarlyProbe = 20*time.Second, 20*time.Second, 20*time.Second, false
+			to, b := server4+":5000", clientB4
+			if network == "sctp6+udp" {
+				to, b = "["+server6+"]:5000", clientB6
+			}
+			client, server := n.connect(&Config{Parameters: &par}, network, to)
+			confirmed(t, client, 1)
+			done := make(chan error, 1)
+			go sendNumbered(t, client, 0, 600, done)
+			inOrder(t, server, 0, 300)
+			if err := server.SetDeadline(time.Now().Add(15 * time.Second)); err != nil { // below an RTO
+				t.Fatal(err)
+			}
+			n.link("a", false)
+			inOrder(t, server, 300, 600)
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			if s := client.Status(); s.Current.Local != netip.MustParseAddr(b) {
+				t.Errorf("the client sends from %v", s.Current.Local)
 			}
 		})
 	}

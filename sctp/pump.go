@@ -61,6 +61,12 @@ func (e *Endpoint) finishSend(t turn) {
 // settle ends a turn. It reports whether there are packets that no one is sending.
 func (e *Endpoint) settle(t turn) (send bool) {
 	e.note(t)
+	for len(e.started) > 0 {
+		c := e.started[0]
+		e.started = e.started[1:]
+		c.begun(t)
+		e.note(t)
+	}
 	for _, c := range e.woken {
 		if c.credit > 0 {
 			c.a.Read(c.credit, t.now, t.Output)
@@ -209,6 +215,7 @@ func (e *Endpoint) enqueue(a *assoc.Association) bool {
 	case e.accepts <- c:
 		a.User = c
 		e.conns[c] = struct{}{}
+		e.started = append(e.started, c)
 		return true
 	default:
 		return false

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,6 +39,9 @@ type Pairs struct {
 	v6  bool
 	raw bool
 	out pool[pairSender]
+
+	errors  sync.Mutex // of who reads the error queue
+	onError func(PairError)
 }
 
 // Buffers that a [Pairs] reads into: of UDP each may hold a train of many packets.

@@ -84,6 +84,7 @@ func (p *Pairs) WriteBatch(pkts []Paired) error {
 // send sends up to MaxBatch packets.
 func (p *Pairs) send(s *pairSender, pkts []Paired, trains bool) {
 	hdrs := s.hdrs[:s.load(pkts, trains)]
+	again := -1
 	for first := 0; first < len(hdrs); {
 		n, errno := sendmmsg(p.udp.guard.fd, hdrs[first:])
 		p.udp.writeCalls.Add(1)
@@ -93,6 +94,12 @@ func (p *Pairs) send(s *pairSender, pkts []Paired, trains bool) {
 			first++
 		}
 		if errno == 0 || errno == unix.EINTR {
+			continue
+		}
+		if p.onError != nil && isReported(errno) && again != first {
+			// The kernel may speak of an earlier packet.
+			p.readErrors()
+			again = first
 			continue
 		}
 		count := s.count[first]

@@ -52,6 +52,8 @@ type UDP struct {
 	merges bool
 	// onRefusal is told of ports that no program has.
 	onRefusal func(to netip.AddrPort)
+	// onError, if set, takes what is in the error queue.
+	onError func()
 	// noSegments is set when the kernel or the device has shown that it cannot
 	// segment trains of datagrams.
 	noSegments atomic.Bool

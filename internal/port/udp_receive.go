@@ -102,6 +102,10 @@ func (u *UDP) fill(n int) error {
 		return ErrClosed
 	}
 	r.filled, r.next, r.rest = got, 0, nil
+	if u.onError != nil && isReported(errno) {
+		u.onError()
+		return nil
+	}
 	switch errno {
 	case 0:
 		u.readCalls.Add(1)
@@ -115,6 +119,17 @@ func (u *UDP) fill(n int) error {
 		return nil
 	}
 	return fmt.Errorf("cannot receive on UDP %s: %w", u.local, errno)
+}
+
+// isReported reports whether an error can be that of an ICMP message, or of an earlier packet (icmp_err_convert and
+// icmpv6_err_convert of the kernel).
+func isReported(errno unix.Errno) bool {
+	switch errno {
+	case unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENOPROTOOPT, unix.ECONNREFUSED, unix.EMSGSIZE, unix.EOPNOTSUPP,
+		unix.EHOSTDOWN, unix.ENONET, unix.EPROTO, unix.EACCES:
+		return true
+	}
+	return false
 }
 
 // hand gives out datagrams of the filled buffers, splitting merged ones. What

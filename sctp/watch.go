@@ -1,0 +1,120 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package sctp
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/sctp/assoc"
+)
+
+// watch follows the host, until the endpoint is closed.
+func (e *Endpoint) watch(changes <-chan port.Change) {
+	for {
+		select {
+		case c, open := <-changes:
+			if !open {
+				return
+			}
+			if c.Kind != port.RouteChanged {
+				e.look()
+			}
+		case <-e.finished:
+			e.stopWatch()
+			return
+		}
+	}
+}
+
+// hostAddresses are those of the host that an endpoint may use.
+type hostAddresses struct {
+	present map[netip.Addr]bool // whether the link carries packets
+	fresh   []netip.Addr        // those that something new may use
+}
+
+// look brings the endpoint and its associations up to date with the host.
+func (e *Endpoint) look() {
+	now, err := e.listAddresses()
+	if err != nil {
+		return // the next change looks again
+	}
+	t := e.begin()
+	if !e.closed {
+		before := e.present
+		e.present, e.local = now.present, now.fresh
+		e.engine.SetAddresses(e.local)
+		for c := range e.conns {
+			c.follow(before, t)
+		}
+	}
+	e.finish(t)
+}
+
+// follow has an association use the addresses that the host has, as far as the peer takes that: new ones are added,
+// those that went are deleted, both in one request, so that one may take the place of the other (RFC 5061 section
+// 5.3). By an address whose link is down, or which cannot be deleted, nothing is sent.
+func (c *Conn) follow(before map[netip.Addr]bool, t turn) {
+	if !c.established() {
+		return
+	}
+	e := c.endpoint
+	var changes []assoc.Change
+	for _, a := range e.local {
+		if !slices.Contains(c.locals, a) && !a.IsLoopback() && !c.isLocalOnly() {
+			changes = append(changes, assoc.Change{Kind: assoc.AddAddress, Address: a})
+		}
+	}
+	for _, a := range c.locals {
+		up, there := e.present[a]
+		if !there {
+			c.a.LinkDown(a, t.now, t.Output)
+			changes = append(changes, assoc.Change{Kind: assoc.DeleteAddress, Address: a})
+			continue
+		}
+		if was, known := before[a]; known && was == up {
+			continue
+		}
+		if up {
+			c.a.LinkUp(a, t.now, t.Output)
+		} else {
+			c.a.LinkDown(a, t.now, t.Output)
+		}
+	}
+	if len(changes) > 0 && c.a.Change(changes, t.now, t.Output) == nil {
+		c.locals = apply(c.locals, changes)
+	}
+}
+
+// apply returns the addresses after changes.
+func apply(list []netip.Addr, changes []assoc.Change) []netip.Addr {
+	for _, change := range changes {
+		at := slices.Index(list, change.Address)
+		switch {
+		case change.Kind == assoc.AddAddress && at < 0:
+			list = append(list, change.Address)
+		case change.Kind == assoc.DeleteAddress && at >= 0:
+			list = slices.Delete(list, at, at+1)
+		}
+	}
+	return list
+}
+
+// begun notes the addresses that an association has at its beginning, and brings it up to date.
+func (c *Conn) begun(t turn) {
+	for _, p := range c.a.Status().Paths {
+		if !slices.Contains(c.locals, p.Local) {
+			c.locals = append(c.locals, p.Local)
+		}
+	}
+	if c.endpoint.present != nil {
+		c.follow(c.endpoint.present, t)
+	}
+}
+
+// established reports whether the association is set up, and lives.
+func (c *Conn) established() bool { return isClosed(c.ready) && c.ended == nil }
+
+// isLocalOnly reports whether the peer is on this host.
+func (c *Conn) isLocalOnly() bool { return len(c.locals) > 0 && c.locals[0].IsLoopback() }
