@@ -273,14 +273,13 @@ func TestUsrsctpAborts(t *testing.T) {
 	p := w.peer(inUDP, theirs, nil)
 	end := w.open(inUDP, parameters(), ours)
 	conn := w.dialFrom(end, theirs)
-	conn.Abort("enough")
-	w.says(p, "lost 12") // the cause of an abort by the user (RFC 9260 section 3.3.10.12)
-
-	conn = w.dialFrom(end, theirs)
+	w.says(p, "up 4 4")
 	w.order(p, "abort")
 	if _, _, err := conn.ReadMessage(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("error %v, want that the peer has reset the association", err)
 	}
+	w.dialFrom(end, theirs).Abort("enough")
+	w.says(p, "lost 12") // the cause of an abort by the user (RFC 9260 section 3.3.10.12)
 }
 
 // TestUsrsctpRestarts kills usrsctp, which comes back with the same ports: the association is the same for us, and
@@ -322,6 +321,7 @@ func TestWeRestart(t *testing.T) {
 			wire.Cut()
 		}
 		w.close(first)
+		w.says(p, "path "+us1+" unreachable") // what was on its way is gone
 		for _, wire := range w.wires {
 			wire.Restore()
 		}
