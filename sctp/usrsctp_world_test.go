@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -310,6 +311,18 @@ func (w *world) happens(events <-chan sctp.Event, kind sctp.EventKind) sctp.Even
 			w.t.Fatalf("no event %q", kind)
 		}
 	}
+}
+
+// confirmed waits until the peer has answered at all addresses.
+func (w *world) confirmed(conn *sctp.Conn) {
+	w.t.Helper()
+	for w.ctx.Err() == nil {
+		if !slices.ContainsFunc(conn.Status().Paths, func(p sctp.PathStatus) bool { return !p.Confirmed }) {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	w.t.Fatalf("not all paths are confirmed: %+v", conn.Status())
 }
 
 // capture records both networks at our end; the result stops that and returns the files.
