@@ -181,9 +181,9 @@ var rules = []rule{
 		why:  "what is asked of name servers, and whom, is bounded in one place; what they said is judged by dns64, pref64 and locate",
 	},
 	{
-		name: "other people's decoders stay in tests",
+		name: "other people's protocols stay in tests",
 		from: program,
-		to:   []string{"github.com/wmnsk/go-gtp/..."},
+		to:   []string{"github.com/wmnsk/go-gtp/...", "github.com/pion/sctp/..."},
 		why:  "they are there to be differed from",
 	},
 	{
@@ -355,7 +355,7 @@ func TestRulesForbid(t *testing.T) {
 		"ports are opened by run packages":               {"internal/daemon", "internal/port"},
 		"plumbing knows no role":                         {"internal/metrics", "teredo/client/clientrole"},
 		"run packages know no daemon":                    {"teredo/client/clientrole", "internal/metrics"},
-		"other people's decoders stay in tests":          {"gprs/gtp", "github.com/wmnsk/go-gtp/gtpv1"},
+		"other people's protocols stay in tests":         {"gprs/gtp", "github.com/wmnsk/go-gtp/gtpv1"},
 		"the BGP library stays in its package":           {"internal/announce", "github.com/osrg/gobgp/v4/pkg/server"},
 		"the DNS library stays with those who speak DNS": {"translate/nat64/nat64role", "github.com/miekg/dns"},
 

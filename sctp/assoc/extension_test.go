@@ -34,6 +34,21 @@ func TestInterleaving(t *testing.T) {
 	w.expect(1, want)
 }
 
+// Messages that come beside each other fill the receive buffer before any of them is whole.
+func TestInterleavingInASmallBuffer(t *testing.T) {
+	par := Defaults()
+	par.Interleaving, par.ReceiveBuffer = true, 100_000
+	w := pair(t, par)
+	big := bytes.Repeat([]byte("x"), 50_000)
+	var want []string
+	for i := range 40 {
+		w.hosts[0].say(uint16(i%4), big, false)
+		want = append(want, fmt.Sprintf("%d:%s", i%4, big))
+	}
+	w.run(time.Minute)
+	w.expect(1, want)
+}
+
 func TestMixedDataAborts(t *testing.T) {
 	par := Defaults()
 	par.Interleaving = true
@@ -185,6 +200,22 @@ func TestRenumber(t *testing.T) {
 	w.expect(1, []string{"0:on its way"})
 	if !h.saw(ChangeDone) || len(w.hosts[1].a.paths) != 2 {
 		t.Errorf("%v, %d paths", h.events, len(w.hosts[1].a.paths))
+	}
+}
+
+// An answer that refuses something has all of that in it (RFC 5061 section 4.3).
+func TestRefusedChange(t *testing.T) {
+	w := pair(t, Defaults())
+	h := w.hosts[1]
+	from := h.a.primary.Pair
+	request := chunk.AppendRequest(nil, chunk.Request{Type: chunk.ParamDeleteIP, Correlation: 7, Address: from.Remote})
+	answer, known, _, err := chunk.NextAnswer(h.a.grantAll(request, &arrival{Packet: Packet{Pair: from}}, &h.out))
+	if err != nil || !known || !answer.Failed || answer.Correlation != 7 {
+		t.Fatalf("answer %+v, %t, %v", answer, known, err)
+	}
+	cause, _, err := chunk.NextCause(answer.Causes)
+	if err != nil || cause.Code != chunk.CauseDeleteSource || !bytes.Equal(cause.Value, request) {
+		t.Errorf("cause %v %x, %v, want what is refused: %x", cause.Code, cause.Value, err, request)
 	}
 }
 

@@ -207,7 +207,7 @@ func (a *Association) dropLoose(tsn uint32) {
 		}
 		m := s.loose[0]
 		for len(m.pieces) > 0 && !before(tsn, m.pieces[0].number) {
-			a.drop(m, m.pieces[0])
+			a.drop(m.pieces[0])
 			m.pieces = slices.Delete(m.pieces, 0, 1)
 		}
 		if len(m.pieces) == 0 {

@@ -22,7 +22,6 @@ type assembly struct {
 	begun    bool   // its first pieces are delivered
 	next     uint32 // the fragment behind these
 	pieces   []piece
-	size     int
 }
 
 // piece is a fragment that waits. Those of DATA count by TSN.
@@ -78,7 +77,6 @@ func (a *Association) keep(m *assembly, d *chunk.Data) {
 		return
 	}
 	m.pieces = slices.Insert(m.pieces, at, piece{number, d.Protocol, d.First, d.Last, a.endpoint.pieces.copy(d.User)})
-	m.size += len(d.User)
 	a.hold(len(d.User), 1)
 }
 
@@ -126,11 +124,11 @@ func (a *Association) deliverOrdered(stream uint16, s *inStream, out *Output) {
 	}
 }
 
-// deliverPieces delivers a message if it is whole, and returns whether it is. Of one that takes more than half
-// of the buffer, what there is of its beginning is delivered before.
+// deliverPieces delivers a message if it is whole, and returns whether it is. When more than half of the buffer is
+// taken, by this message or by several that come beside each other, what there is of its beginning is delivered before.
 func (a *Association) deliverPieces(stream uint16, unordered bool, m *assembly, out *Output) (whole bool) {
 	n, last := m.run()
-	if !last && (n == 0 || !m.begun && m.size <= a.par.ReceiveBuffer/2) {
+	if !last && (n == 0 || !m.begun && a.held <= a.par.ReceiveBuffer/2) {
 		return false
 	}
 	for _, p := range m.pieces[:n] {
@@ -139,15 +137,14 @@ func (a *Association) deliverPieces(stream uint16, unordered bool, m *assembly, 
 		}
 		a.deliver(out, stream, unordered, m.protocol, p.first, p.last, p.user)
 		m.next = p.number + 1
-		a.drop(m, p)
+		a.drop(p)
 	}
 	m.pieces, m.begun = slices.Delete(m.pieces, 0, n), true
 	return last
 }
 
 // drop takes a piece of a message out of the books. Its octets hold until the next call.
-func (a *Association) drop(m *assembly, p piece) {
-	m.size -= len(p.user)
+func (a *Association) drop(p piece) {
 	a.hold(-len(p.user), -1)
 	a.endpoint.pieces.release(p.user)
 }
@@ -155,7 +152,7 @@ func (a *Association) drop(m *assembly, p piece) {
 // forget drops what is left of a message.
 func (a *Association) forget(m *assembly) {
 	for _, p := range m.pieces {
-		a.drop(m, p)
+		a.drop(p)
 	}
 	m.pieces = nil
 }
@@ -199,7 +196,7 @@ func (a *Association) storeLoose(s *inStream, d *chunk.Data, out *Output) {
 	protocol := m.pieces[from].protocol
 	for _, p := range m.pieces[from:to] {
 		a.deliver(out, d.Stream, true, protocol, p.first, p.last, p.user)
-		a.drop(m, p)
+		a.drop(p)
 	}
 	if m.pieces = slices.Delete(m.pieces, from, to); len(m.pieces) == 0 {
 		s.loose = s.loose[:0]

@@ -80,7 +80,7 @@ static const struct {
 	{ "echo", &set.echo },       /* send back what comes */
 	{ "hash", &set.hash },       /* of what is sent and what comes, per stream */
 	{ "size", &set.size },       /* of messages, */
-	{ "largest", &set.largest }, /* or from size to this */
+	{ "largest", &set.largest }, /* or from size to this, nine in ten to a thirtieth of it */
 	{ "count", &set.count },     /* of messages to send; 0: until the seconds are over */
 	{ "seconds", &set.seconds },
 	{ "gap", &set.gap }, /* microseconds between two messages */
@@ -362,11 +362,11 @@ static void *source(void *nothing)
 	for (i = 0; i < sizeof(message); i++)
 		message[i] = i * 31 >> 3;
 	for (n = 0; set.count ? n < set.count : now() < end; n++) {
-		size = set.size + (size_t)n * 7919 % spread;
+		size = set.size + (size_t)n * 7919 % (n % 10 ? spread / 30 + 1 : spread);
 		stream = n % set.streams;
 		for (i = 0; i < 4 && i < size; i++)
 			message[i] = n >> (24 - 8 * i);
-		if (transmit(stream, htonl(n), 0, message, size) < 0) {
+		if (transmit(stream, htonl(1 << 24 | n), 0, message, size) < 0) {
 			say("cannot send message %u", n);
 			return NULL;
 		}
@@ -490,14 +490,16 @@ static void set_primary(const struct sockaddr_storage *a)
 {
 	struct sctp_setprim primary = { .ssp_addr = *a, .ssp_assoc_id = association };
 
-	option(SCTP_PRIMARY_ADDR, &primary, sizeof(primary), "primary");
+	if (usrsctp_setsockopt(sock, IPPROTO_SCTP, SCTP_PRIMARY_ADDR, &primary, sizeof(primary)) < 0)
+		perror("primary");
 }
 
 static void set_peer_primary(const struct sockaddr_storage *a)
 {
 	struct sctp_setpeerprim primary = { .sspp_addr = *a, .sspp_assoc_id = association };
 
-	option(SCTP_SET_PEER_PRIMARY_ADDR, &primary, sizeof(primary), "peer primary");
+	if (usrsctp_setsockopt(sock, IPPROTO_SCTP, SCTP_SET_PEER_PRIMARY_ADDR, &primary, sizeof(primary)) < 0)
+		perror("peer primary");
 }
 
 static void bind_more(const struct sockaddr_storage *a, int how)

@@ -1,0 +1,374 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package sctp_test
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/isthmus-net/isthmus/lab/peers/tsharktest"
+	"github.com/isthmus-net/isthmus/lab/peers/usrsctp"
+	"github.com/isthmus-net/isthmus/sctp"
+)
+
+// What tests of content send: messages of all sizes up to the largest, by four streams.
+const (
+	messages = 1000
+	largest  = 100_000
+)
+
+var (
+	ours   = []string{us1, us2}
+	theirs = []string{them1, them2}
+)
+
+// traffic is what usrsctp has sent or received.
+func (w *world) traffic(p *usrsctp.Peer, what string) usrsctp.Traffic {
+	w.t.Helper()
+	t, err := p.Read(what)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return t
+}
+
+// same holds what has come against what was sent.
+func (w *world) same(sent, received usrsctp.Traffic) {
+	w.t.Helper()
+	if diff := cmp.Diff(sent, received); diff != "" {
+		w.t.Errorf("what has come is not what was sent (-sent +received):\n%s", diff)
+	}
+}
+
+// TestUsrsctpReceives has us set up the association, send, and end it.
+func TestUsrsctpReceives(t *testing.T) {
+	newWorld(t).eachTransport(func(w *world, by transport) {
+		p := w.peer(by, theirs, nil)
+		conn := w.dial(by, parameters(), ours, theirs)
+		sent, err := writeAll(conn, messages, largest, 0)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if err := conn.Shutdown(w.ctx); err != nil {
+			w.t.Fatal(err)
+		}
+		w.says(p, "peer shutdown")
+		w.says(p, "closed")
+		w.same(sent, w.traffic(p, "received"))
+	})
+}
+
+// TestUsrsctpSends has usrsctp set up the association, send, and end it.
+func TestUsrsctpSends(t *testing.T) {
+	newWorld(t).eachTransport(func(w *world, by transport) {
+		l := w.listen(by, parameters(), ours)
+		p := w.peer(by, theirs, ours, "source=1", "count=1000", "size=1", "largest=100000")
+		conn := w.accept(l)
+		received, err := readAll(conn, messages)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.says(p, "done")
+		w.order(p, "shutdown")
+		if rest, err := readAll(conn, 1); err != nil || rest.Messages != 0 {
+			t.Errorf("behind the last message come %d others, %v", rest.Messages, err)
+		}
+		w.says(p, "closed")
+		w.same(w.traffic(p, "sent"), received)
+	})
+}
+
+// TestUsrsctpInterleaved has both ends send messages of several streams beside each other.
+func TestUsrsctpInterleaved(t *testing.T) {
+	w := newWorld(t)
+	par := parameters()
+	par.Interleaving = true
+	p := w.peer(inUDP, theirs, nil, "interleaving=1", "echo=1")
+	stop := w.capture()
+	conn := w.dial(inUDP, par, ours, theirs)
+	done := make(chan error, 1)
+	var sent usrsctp.Traffic
+	go func() {
+		var err error
+		sent, err = writeAll(conn, 200, largest, 0)
+		done <- err
+	}()
+	received, err := readAll(conn, 200)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	w.same(sent, received)
+	if err := conn.Shutdown(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.says(p, "closed")
+	files := stop()
+	w.dissect(files)
+	if out := w.tshark(files, "sctp.chunk_type == 0"); out != "" {
+		t.Errorf("DATA beside I-DATA:\n%s", out)
+	}
+	if w.tshark(files, "sctp.chunk_type == 64") == "" {
+		t.Error("no I-DATA")
+	}
+}
+
+// TestUsrsctpCut cuts one network without a word while data flows, and restores it.
+func TestUsrsctpCut(t *testing.T) {
+	newWorld(t).eachCut(theirs)
+}
+
+// TestUsrsctpOfOneAddress does so to a peer that has one address.
+func TestUsrsctpOfOneAddress(t *testing.T) {
+	newRoutedWorld(t).eachCut([]string{them3})
+}
+
+func (w *world) eachCut(theirs []string) {
+	w.eachTransport(func(w *world, by transport) {
+		for name, weSend := range map[string]bool{"we send": true, "they send": false} {
+			w.t.Run(name, func(t *testing.T) { w.on(t).cut(by, theirs, weSend) })
+		}
+	})
+}
+
+func (w *world) cut(by transport, theirs []string, weSend bool) {
+	settings := []string{"source=1", "count=1000", "size=500", "gap=1000"}
+	if weSend {
+		settings = nil
+	}
+	p := w.peer(by, theirs, nil, settings...)
+	stop := w.capture()
+	conn := w.dial(by, parameters(), ours, theirs)
+	events := conn.Events()
+	var sent, received usrsctp.Traffic
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		if weSend {
+			sent, err = writeAll(conn, messages, 1000, time.Millisecond)
+		} else {
+			received, err = readAll(conn, messages)
+		}
+		done <- err
+	}()
+	time.Sleep(300 * time.Millisecond)
+	first := conn.Status().Current
+	w.wires[0].Cut()
+	w.happens(events, sctp.PathFailing)
+	time.Sleep(300 * time.Millisecond)
+	w.wires[0].Restore()
+	w.happens(events, sctp.PathActive)
+	if err := <-done; err != nil {
+		w.t.Fatal(err)
+	}
+	if weSend && conn.Status().Current != first {
+		w.t.Errorf("data goes by %v, and not again by %v", conn.Status().Current, first)
+	}
+	if err := conn.Shutdown(w.ctx); err != nil {
+		w.t.Fatal(err)
+	}
+	w.says(p, "closed")
+	if weSend {
+		received = w.traffic(p, "received")
+	} else {
+		sent = w.traffic(p, "sent")
+	}
+	w.same(sent, received)
+	w.dissect(stop())
+}
+
+// TestUsrsctpTakesAddresses has our host get an address, data be sent there, and the first address leave.
+func TestUsrsctpTakesAddresses(t *testing.T) {
+	w := newWorld(t)
+	p := w.peer(inUDP, theirs, nil, "echo=1")
+	stop := w.capture()
+	conn := w.dial(inUDP, parameters(), ours, theirs)
+	events := conn.Events()
+	flow := w.flow(conn)
+	for _, step := range []struct {
+		what func(netip.Addr) error
+		says string
+	}{
+		{conn.RemoveAddress, "removed"},
+		{conn.AddAddress, "added"},
+		{conn.Prefer, "primary"},
+	} {
+		if err := step.what(netip.MustParseAddr(us2)); err != nil {
+			t.Fatal(err)
+		}
+		w.says(p, "path "+us2+" "+step.says)
+		w.happens(events, sctp.ChangeDone)
+	}
+	w.says(p, "path "+us2+" confirmed")
+	if err := conn.RemoveAddress(netip.MustParseAddr(us1)); err != nil {
+		t.Fatal(err)
+	}
+	w.says(p, "path "+us1+" removed")
+	flow()
+	w.dissect(stop())
+}
+
+// TestUsrsctpChangesAddresses has usrsctp do the same.
+func TestUsrsctpChangesAddresses(t *testing.T) {
+	w := newWorld(t)
+	p := w.peer(inUDP, theirs[:1], nil, "echo=1")
+	stop := w.capture()
+	conn := w.dial(inUDP, parameters(), ours, theirs[:1])
+	events := conn.Events()
+	flow := w.flow(conn)
+	w.order(p, "add "+them2)
+	w.happens(events, sctp.AddressAdded)
+	w.happens(events, sctp.PathConfirmed)
+	w.order(p, "peer-primary "+them2)
+	if e := w.happens(events, sctp.PrimaryChanged); e.Pair.Remote.String() != them2 {
+		t.Errorf("data goes to %v", e.Pair)
+	}
+	w.says(p, "path "+us2+" confirmed")
+	w.order(p, "primary "+us2) // it sends from where the kernel wants: not from the address that leaves
+	w.order(p, "delete "+them1)
+	w.happens(events, sctp.AddressRemoved)
+	flow()
+	w.dissect(stop())
+}
+
+// flow has messages go to and fro while something else happens. The result ends that, and the association.
+func (w *world) flow(conn *sctp.Conn) (end func()) {
+	const many = 300
+	type result struct {
+		usrsctp.Traffic
+		err error
+	}
+	out, back := make(chan result, 1), make(chan result, 1)
+	go func() {
+		t, err := writeAll(conn, many, 1000, 2*time.Millisecond)
+		out <- result{t, err}
+	}()
+	go func() {
+		t, err := readAll(conn, many)
+		back <- result{t, err}
+	}()
+	return func() {
+		w.t.Helper()
+		sent, received := <-out, <-back
+		if err := errors.Join(sent.err, received.err); err != nil {
+			w.t.Fatal(err)
+		}
+		w.same(sent.Traffic, received.Traffic)
+		if err := conn.Shutdown(w.ctx); err != nil {
+			w.t.Error(err)
+		}
+	}
+}
+
+// TestUsrsctpAborts has each end abort.
+func TestUsrsctpAborts(t *testing.T) {
+	w := newWorld(t)
+	t.Run("they abort", func(t *testing.T) {
+		w := w.on(t)
+		p := w.peer(inUDP, theirs, nil)
+		conn := w.dial(inUDP, parameters(), ours, theirs)
+		w.says(p, "up 4 4")
+		w.order(p, "abort")
+		if _, _, err := conn.ReadMessage(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("error %v, want that the peer has reset the association", err)
+		}
+	})
+	t.Run("we abort", func(t *testing.T) {
+		w := w.on(t)
+		p := w.peer(inUDP, theirs, nil)
+		conn := w.dial(inUDP, parameters(), ours, theirs)
+		conn.Abort("enough")
+		// The cause is that of a user (RFC 9260 section 3.3.10.12), unless the answer to a heartbeat of theirs, which
+		// says only that there is no association, comes before by the other network.
+		w.says(p, "lost (12|0)")
+	})
+}
+
+// TestUsrsctpRestarts kills usrsctp, which comes back with the same ports: the association is the same for us, and
+// begins again (RFC 9260 section 5.2).
+func TestUsrsctpRestarts(t *testing.T) {
+	newWorld(t).eachTransport(func(w *world, by transport) {
+		par := parameters()
+		// We are silent while it is away: of a host that has no SCTP at the moment, the kernel says so, which would end
+		// the association.
+		par.HeartbeatInterval, par.SACKDelay, par.MaxMTU = -1, 0, 1280
+		l := w.listen(by, par, ours)
+		first := w.peer(by, theirs, ours, "source=1", "count=10")
+		conn := w.accept(l)
+		events := conn.Events()
+		if _, err := readAll(conn, 10); err != nil {
+			w.t.Fatal(err)
+		}
+		w.confirmed(conn)
+		if err := first.Signal(syscall.SIGKILL); err != nil {
+			w.t.Fatal(err)
+		}
+		<-first.Done()
+		second := w.peer(by, theirs, ours, "source=1", "count=20")
+		w.happens(events, sctp.Restarted)
+		if _, _, err := conn.ReadMessage(nil); !errors.Is(err, sctp.ErrRestarted) {
+			w.t.Errorf("error %v, want that the peer has begun again", err)
+		}
+		received, err := readAll(conn, 20)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.says(second, "done")
+		w.same(w.traffic(second, "sent"), received)
+	})
+}
+
+// TestWeRestart has an association of ours vanish unseen, and another come from the same port.
+func TestWeRestart(t *testing.T) {
+	newWorld(t).eachTransport(func(w *world, by transport) {
+		p := w.peer(by, theirs, nil)
+		first := w.open(by, parameters(), ours)
+		w.dialFrom(first, theirs)
+		for _, wire := range w.wires {
+			wire.Cut()
+		}
+		w.close(first)
+		w.says(p, "path "+us1+" unreachable") // what was on its way is gone
+		for _, wire := range w.wires {
+			wire.Restore()
+		}
+		second := w.dial(by, parameters(), ours, theirs)
+		w.says(p, "restart")
+		sent, err := writeAll(second, 20, 1000, 0)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if err := second.Shutdown(w.ctx); err != nil {
+			w.t.Fatal(err)
+		}
+		w.says(p, "closed")
+		w.same(sent, w.traffic(p, "received"))
+	})
+}
+
+// dissect has tshark look at what was captured: checksums are right and nothing is malformed.
+func (w *world) dissect(files []string) {
+	w.t.Helper()
+	// A warning is one that tshark finds many TSNs behind gaps.
+	const wrong = "_ws.malformed || _ws.expert.severity >= 0x800000 || sctp.checksum.status == 0"
+	if out := w.tshark(files, wrong); out != "" {
+		w.t.Errorf("tshark complains of:\n%s", out)
+	}
+}
+
+// tshark returns the packets that a filter chooses.
+func (w *world) tshark(files []string, filter string) (out string) {
+	w.t.Helper()
+	for _, file := range files {
+		out += tsharktest.Run(w.t, file, "-o", "sctp.checksum:CRC 32c", "-Y", filter,
+			"-T", "fields", "-e", "frame.number", "-e", "sctp.chunk_type", "-e", "_ws.expert.message")
+	}
+	return out
+}
