@@ -25,6 +25,7 @@ func TestAddresses(t *testing.T) {
 		"no address of a family": {"sctp6", "192.0.2.1:5000", ""},
 		"UDP is not wanted":      {"sctp", "192.0.2.1:5000/40000", ""},
 		"no port of UDP":         {"sctp+udp", "192.0.2.1:5000/70000", ""},
+		"of a link alone":        {"sctp", "[fe80::1%eth0]:5000", ""},
 		"another network":        {"tcp", "192.0.2.1:5000", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

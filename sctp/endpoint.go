@@ -85,6 +85,9 @@ func (c *Config) openAt(ctx context.Context, name, address string, listen bool) 
 		filling: &assoc.Output{}, leaving: &assoc.Output{}, stopWatch: func() {},
 	}
 	e.config.fill(&e.par)
+	if err := e.par.Check(); err != nil {
+		return nil, err
+	}
 	e.accepts = make(chan *Conn, e.config.Backlog)
 	if e.host, err = port.OpenHost(); err != nil {
 		return nil, err
