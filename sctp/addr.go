@@ -20,7 +20,7 @@ const DefaultUDPPort = 9899
 //	host[/host...]:port[/udp]
 //
 // as in 192.0.2.1:5000, [2001:db8::1]/192.0.2.1:5000 and, where UDP carries the packets and its port is not 9899,
-// [2001:db8::1]:5000/40000.
+// [2001:db8::1]:5000/40000. Addresses of a link alone, fe80::/10, have no place in it.
 type Addr struct {
 	Hosts []netip.Addr // of both families; empty is every address of this host
 	Port  uint16
@@ -122,6 +122,9 @@ func (n *network) resolve(ctx context.Context, address string, udp uint16) (*Add
 func (n *network) lookUp(ctx context.Context, list []netip.Addr, host string) ([]netip.Addr, error) {
 	found := []netip.Addr{}
 	if ip, err := netip.ParseAddr(host); err == nil {
+		if ip.IsLinkLocalUnicast() {
+			return nil, &net.AddrError{Err: "an address of a link alone", Addr: host}
+		}
 		found = append(found, ip)
 	} else if found, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host); err != nil {
 		return nil, err

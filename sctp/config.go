@@ -61,7 +61,8 @@ func Listen(network, address string) (*Listener, error) {
 // Dial opens an endpoint for one association, with all addresses of the host and a port of its own, and sets up
 // that. Networks are "sctp", "sctp4" and "sctp6", which need CAP_NET_RAW, and "sctp+udp", "sctp4+udp" and
 // "sctp6+udp". The address is as [Addr] says, and should have all addresses of the peer that are known: any of them
-// may be the one that works now. The sockets live in the network namespace of the calling thread.
+// may be the one that works now. The sockets live in the network namespace of the calling thread. To dial from
+// addresses or a port of one's choice, or several times by one port, see [Config.Open].
 func (c *Config) Dial(ctx context.Context, network, address string) (*Conn, error) {
 	e, err := c.open(ctx, network, ":0", false)
 	if err != nil {
@@ -81,7 +82,8 @@ func (c *Config) Listen(ctx context.Context, network, address string) (*Listener
 	return &Listener{endpoint: e}, nil
 }
 
-// Open opens an endpoint that only dials: many associations by one port.
+// Open opens an endpoint that only dials: by a port and from addresses of one's choice, and as many associations as
+// are wanted. Without hosts in the address it has all of the host, and follows them; port 0 is one that is free.
 func (c *Config) Open(ctx context.Context, network, address string) (*Endpoint, error) {
 	return c.open(ctx, network, address, false)
 }

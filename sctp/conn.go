@@ -248,6 +248,9 @@ func (c *Conn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
+// Endpoint returns what the association is one of.
+func (c *Conn) Endpoint() *Endpoint { return c.endpoint }
+
 // CloseWrite ends the association when all that was written is acknowledged (RFC 9260 section 9.2). Until then, and
 // until the peer has written what it had begun with, messages come and can be read.
 func (c *Conn) CloseWrite() error {

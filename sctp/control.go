@@ -92,6 +92,24 @@ func (c *Conn) Prefer(local netip.Addr) error {
 	return c.change(assoc.Change{Kind: assoc.PreferAddress, Address: local})
 }
 
+// LinkDown says that the link of an address of this host will carry nothing any more, or does not: data leaves it at
+// once, and the peer is asked to send elsewhere. An endpoint that follows the host's links says so by itself, when it
+// has happened; who knows it before can have the association move before packets are lost.
+func (c *Conn) LinkDown(local netip.Addr) error {
+	return c.control("leave", func(t turn) error {
+		c.a.LinkDown(local, t.now, t.Output)
+		return nil
+	})
+}
+
+// LinkUp says that the link works again.
+func (c *Conn) LinkUp(local netip.Addr) error {
+	return c.control("return", func(t turn) error {
+		c.a.LinkUp(local, t.now, t.Output)
+		return nil
+	})
+}
+
 func (c *Conn) change(one assoc.Change) error {
 	return c.control("change addresses", func(t turn) error {
 		return c.a.Change([]assoc.Change{one}, t.now, t.Output)

@@ -49,7 +49,7 @@ type Endpoint struct {
 	closed   bool      // nothing more is to be sent
 	released bool      // the sockets, too
 
-	eventsLost uint64
+	eventsLost, notBound uint64
 
 	filling, leaving *assoc.Output // what the engine puts out, and what is being sent
 	sending          bool          // by someone
@@ -85,6 +85,9 @@ func (c *Config) openAt(ctx context.Context, name, address string, listen bool) 
 		filling: &assoc.Output{}, leaving: &assoc.Output{}, stopWatch: func() {},
 	}
 	e.config.fill(&e.par)
+	if err := e.par.Check(); err != nil {
+		return nil, err
+	}
 	e.accepts = make(chan *Conn, e.config.Backlog)
 	if e.host, err = port.OpenHost(); err != nil {
 		return nil, err

@@ -3,6 +3,7 @@
 package sctp
 
 import (
+	"context"
 	"encoding/binary"
 	"net/netip"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // quick are parameters for tests that wait for timeouts.
@@ -177,19 +179,17 @@ func expectEvent(t testing.TB, c *Conn, kind EventKind, local string) {
 	}
 }
 
-// TestLinkDown takes the client's link down while data flows: the other one is used at once, long before a timeout.
-func TestLinkDown(t *testing.T) {
-	for _, network := range []string{"sctp4", "sctp6+udp"} {
+// TestLinkDownAndUp takes the client's link down while data flows: the other one is used at once, long before a
+// timeout. When the link is there again, so is the data.
+func TestLinkDownAndUp(t *testing.T) {
+	for _, network := range []string{"sctp4", "sctp4+udp"} {
 		t.Run(network, func(t *testing.T) {
 			n := newTestNetwork(t)
 			par := Defaults()
 			par.RTOInitial, par.RTOMin, par.RTOMax, par.EarlyProbe = 20*time.Second, 20*time.Second, 20*time.Second, false
-			to, b := server4+":5000", clientB4
-			if network == "sctp6+udp" {
-				to, b = "["+server6+"]:5000", clientB6
-			}
-			client, server := n.connect(&Config{Parameters: &par}, network, to)
+			client, server := n.connect(&Config{Parameters: &par}, network, server4+":5000")
 			confirmed(t, client, 1)
+			sendsBy(t, client, clientA4)
 			done := make(chan error, 1)
 			go sendNumbered(t, client, 0, 600, done)
 			inOrder(t, server, 0, 300)
@@ -201,9 +201,102 @@ func TestLinkDown(t *testing.T) {
 			if err := <-done; err != nil {
 				t.Error(err)
 			}
-			if s := client.Status(); s.Current.Local != netip.MustParseAddr(b) {
-				t.Errorf("the client sends from %v", s.Current.Local)
+			sendsBy(t, client, clientB4)
+			n.link("a", true)
+			n.client.Do(t, func() error { return routes("a", 101, "192.0.2.254") })
+			for range 100 { // the first heartbeat may be sent before there is a route
+				if err := client.Probe(Pair{Local: netip.MustParseAddr(clientA4), Remote: netip.MustParseAddr(server4)}); err != nil {
+					t.Fatal(err)
+				}
+				if client.Status().Current.Local == netip.MustParseAddr(clientA4) {
+					break
+				}
+				time.Sleep(20 * time.Millisecond)
 			}
+			go sendNumbered(t, client, 600, 700, done)
+			inOrder(t, server, 600, 700)
+			<-done
+			sendsBy(t, client, clientA4)
 		})
+	}
+}
+
+// sendsBy fails the test unless the association sends from an address.
+func sendsBy(t testing.TB, c *Conn, local string) {
+	t.Helper()
+	if s := c.Status(); s.Current.Local != netip.MustParseAddr(local) {
+		t.Errorf("data is sent from %v, not from %s", s.Current.Local, local)
+	}
+}
+
+// TestDeprecatedAddress deprecates an address of the client: who uses it may go on, new associations do not begin with
+// it.
+func TestDeprecatedAddress(t *testing.T) {
+	n := newTestNetwork(t)
+	config := &Config{Parameters: quick()}
+	client, server := n.connect(config, "sctp6+udp", "["+server6+"]:5000")
+	confirmed(t, client, 2)
+	n.client.Do(t, func() error {
+		link, err := netlink.LinkByName("b")
+		if err != nil {
+			return err
+		}
+		addr, err := netlink.ParseAddr(clientB6 + "/64")
+		if err != nil {
+			return err
+		}
+		addr.Flags, addr.ValidLft, addr.PreferedLft = unix.IFA_F_NODAD, 3600, 0
+		return netlink.AddrReplace(link, addr)
+	})
+	locals := func(c *Conn) (list []string) {
+		for _, p := range c.Status().Paths {
+			list = append(list, p.Local.String())
+		}
+		return list
+	}
+	n.client.Do(t, func() error {
+		for range 100 { // until the kernel has done it
+			second, err := config.Dial(context.Background(), "sctp6+udp", "["+server6+"]:5000")
+			if err != nil {
+				return err
+			}
+			list := locals(second)
+			second.Abort("test")
+			if slices.Equal(list, []string{clientA6}) {
+				return nil
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		t.Error("new associations have the deprecated address")
+		return nil
+	})
+	done := make(chan error, 1)
+	go sendNumbered(t, client, 0, 50, done)
+	inOrder(t, server, 0, 50)
+	<-done
+	if list := locals(client); !slices.Contains(list, clientB6) {
+		t.Errorf("the first association has %v", list)
+	}
+}
+
+// TestPeerTakesNoChanges takes an address away whose deletion the peer does not take: the association goes on by the
+// other one.
+func TestPeerTakesNoChanges(t *testing.T) {
+	n := newTestNetwork(t)
+	par := quick()
+	par.AddressChanges = false
+	client, server := n.connect(&Config{Parameters: par}, "sctp6", "["+server6+"]:5000")
+	confirmed(t, client, 2)
+	done := make(chan error, 1)
+	go sendNumbered(t, client, 0, 300, done)
+	inOrder(t, server, 0, 100)
+	n.client.Do(t, func() error { return address("a", clientA6+"/64", netlink.AddrDel) })
+	inOrder(t, server, 100, 300)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	sendsBy(t, client, clientB6)
+	if err := client.AddAddress(netip.MustParseAddr(clientA6)); err == nil {
+		t.Error("an address is added without the peer's consent")
 	}
 }

@@ -180,7 +180,7 @@ func (e *Endpoint) read(s *port.Pairs) {
 	for {
 		n, err := s.ReadBatch(msgs)
 		if err != nil {
-			return
+			return // nothing but closing the socket ends it
 		}
 		t := e.begin()
 		for i := range msgs[:n] {
@@ -193,6 +193,7 @@ func (e *Endpoint) read(s *port.Pairs) {
 // handle gives the engine a packet, if it came to an address that the endpoint is bound to.
 func (e *Endpoint) handle(m *port.Message, t turn) {
 	if len(e.addr.Hosts) > 0 && !slices.Contains(e.addr.Hosts, m.To) {
+		e.notBound++
 		return
 	}
 	from := assoc.Pair{Local: m.To, Remote: m.From.Addr()}

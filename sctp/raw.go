@@ -18,10 +18,13 @@ import (
 // program with ABORT.
 var ErrKernel = errors.New("the kernel's own SCTP is loaded and would abort associations: use a network that ends in +udp, or unload it with `modprobe -r sctp`, or set Config.BesideKernel where a firewall keeps it silent")
 
-// kernelSpeaks reports whether the kernel of the calling thread's network namespace has SCTP loaded. A socket of it
-// would load it.
+// kernelSCTP is there in the calling thread's network namespace if the kernel has SCTP loaded. To open a socket would
+// load it.
+var kernelSCTP = "/proc/thread-self/net/sctp"
+
+// kernelSpeaks reports whether the kernel speaks SCTP.
 func kernelSpeaks() bool {
-	_, err := os.Stat("/proc/thread-self/net/sctp")
+	_, err := os.Stat(kernelSCTP)
 	return err == nil
 }
 

@@ -54,7 +54,7 @@ func (s *sockets) write(packets []assoc.Packet) {
 
 // paired is a packet of the engine as the socket takes it.
 func paired(p *assoc.Packet) port.Paired {
-	return port.Paired{Local: p.Local, Remote: netip.AddrPortFrom(p.Remote, p.Port), Payload: p.Octets}
+	return port.Paired{Local: p.Local, Remote: netip.AddrPortFrom(p.Remote, p.Port), Payload: p.Octets, Fragment: p.Fragment}
 }
 
 // udpTries is how often a port of UDP is looked for that both families have free.

@@ -82,6 +82,9 @@ func (c *Conn) follow(before map[netip.Addr]bool, t turn) {
 			c.a.LinkDown(a, t.now, t.Output)
 		}
 	}
+	if e.config.HideAddresses {
+		return // the peer would not find the host by them (RFC 6951 section 5.7)
+	}
 	if len(changes) > 0 && c.a.Change(changes, t.now, t.Output) == nil {
 		c.locals = apply(c.locals, changes)
 	}

@@ -29,6 +29,8 @@ type Paired struct {
 	Local   netip.Addr
 	Remote  netip.AddrPort
 	Payload []byte
+	// Fragment lets IP fragment the packet. That takes system calls of its own.
+	Fragment bool
 }
 
 // Pairs is a socket of one family for protocols that know the path of each packet: every packet
@@ -86,7 +88,7 @@ func (p *Pairs) setUp(cfg PairsConfig) error {
 		if err := p.udp.setUp(UDPConfig{Addr: cfg.Addr, Buffer: cfg.Buffer, buffers: pairBuffers}, false); err != nil {
 			return err
 		}
-		return neverFragment(fd, p.v6)
+		return setFragment(fd, p.v6, false)
 	}
 	if err := takePort(fd, p.v6, cfg.Port); err != nil {
 		return err
@@ -96,7 +98,7 @@ func (p *Pairs) setUp(cfg PairsConfig) error {
 		return err
 	}
 	p.udp.noSegments.Store(true)
-	return neverFragment(fd, p.v6)
+	return setFragment(fd, p.v6, false)
 }
 
 // takePort has a raw socket receive only what has a destination port. Of IPv4 the filter sees the IP header, too.
@@ -120,20 +122,35 @@ func takePort(fd int, v6 bool, port uint16) error {
 	return nil
 }
 
-// neverFragment has the kernel send packets as they are, or refuse them (RFC 8899 section 3, item 2).
-func neverFragment(fd int, v6 bool) error {
+// leastMTU is what each link of IPv6 carries (RFC 8200 section 5). Of IPv4 routers fragment what is too large.
+const leastMTU = 1280
+
+// setFragment has the kernel send packets as they are, or refuse them (RFC 8899 section 3, item 2); or have IP
+// fragment them.
+func setFragment(fd int, v6, on bool) error {
 	var err error
-	if v6 {
-		err = errors.Join(
-			unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE),
-			unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, 1))
-	} else {
+	switch {
+	case !v6 && on:
+		err = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
+	case !v6:
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)
+	case on:
+		err = setOptions6(fd, unix.IPV6_PMTUDISC_DONT, 0, leastMTU)
+	default:
+		err = setOptions6(fd, unix.IPV6_PMTUDISC_PROBE, 1, 0)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot have packets sent unfragmented: %w", err)
+		return fmt.Errorf("cannot say whether packets may be fragmented: %w", err)
 	}
 	return nil
+}
+
+// setOptions6 sets what IPv6 has in several options.
+func setOptions6(fd, discover, dontFragment, mtu int) error {
+	return errors.Join(
+		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, discover),
+		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, dontFragment),
+		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU, mtu))
 }
 
 // ReadBatch is that of [UDP]. The payload of a raw socket's message is what follows the IP header.

@@ -74,11 +74,31 @@ func (p *Pairs) WriteBatch(pkts []Paired) error {
 	s := p.out.get()
 	defer p.out.put(s)
 	for len(pkts) > 0 {
-		taken := pkts[:min(len(pkts), MaxBatch)]
+		if pkts[0].Fragment {
+			p.sendFragmented(s, pkts[:1])
+			pkts = pkts[1:]
+			continue
+		}
+		taken := pkts[:whole(pkts)]
 		pkts = pkts[len(taken):]
 		p.send(s, taken, !p.udp.noSegments.Load())
 	}
 	return nil
+}
+
+// whole is how many packets from the start are not to be fragmented, up to MaxBatch.
+func whole(pkts []Paired) (n int) {
+	for n < min(len(pkts), MaxBatch) && !pkts[n].Fragment {
+		n++
+	}
+	return n
+}
+
+// sendFragmented sends a packet that IP may fragment. What another writer sends in this moment may be, too.
+func (p *Pairs) sendFragmented(s *pairSender, pkts []Paired) {
+	_ = setFragment(p.udp.guard.fd, p.v6, true) // else it is sent whole
+	p.send(s, pkts, false)
+	_ = setFragment(p.udp.guard.fd, p.v6, false)
 }
 
 // send sends up to MaxBatch packets.

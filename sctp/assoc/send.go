@@ -239,8 +239,11 @@ type messages struct {
 	kept int // octets of them
 }
 
-// maxKept is how much memory of messages is kept.
-const maxKept = 1 << 20
+// What of messages is kept: octets, and of small ones how many.
+const (
+	maxKept     = 1 << 20
+	maxMessages = 4096
+)
 
 // take makes a message with a copy of its octets.
 func (f *messages) take(m Message) *message {
@@ -260,7 +263,7 @@ func (f *messages) take(m Message) *message {
 
 // give takes the memory of a message back.
 func (f *messages) give(m *message) {
-	if len(f.free) < maxFree && f.kept+cap(m.User) <= maxKept {
+	if len(f.free) < maxMessages && f.kept+cap(m.User) <= maxKept {
 		f.free = append(f.free, m)
 		f.kept += cap(m.User)
 	}

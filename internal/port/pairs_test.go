@@ -1,0 +1,182 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package port
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
+
+// pairsIn opens a socket in a namespace that is closed with the test.
+func pairsIn(t *testing.T, n *testutil.Netns, cfg PairsConfig) (p *Pairs) {
+	t.Helper()
+	n.Do(t, func() (err error) {
+		p, err = ListenPairs(cfg)
+		return err
+	})
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// TestPairsNameTheirSource sends from several addresses of a host, in trains and alone, in UDP and in IP.
+func TestPairsNameTheirSource(t *testing.T) {
+	for name, c := range map[string]struct {
+		any, to  string
+		from     []string
+		protocol int
+	}{
+		"UDP over IPv4": {"0.0.0.0", "127.0.0.9", []string{"127.0.0.1", "127.0.0.2"}, 0},
+		"UDP over IPv6": {"::", "2001:db8::9", []string{"2001:db8::1", "2001:db8::2"}, 0},
+		"SCTP in IPv4":  {"0.0.0.0", "127.0.0.9", []string{"127.0.0.1", "127.0.0.2"}, unix.IPPROTO_SCTP},
+		"SCTP in IPv6":  {"::", "2001:db8::9", []string{"2001:db8::1", "2001:db8::2"}, unix.IPPROTO_SCTP},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := testutil.NewNetns(t)
+			n.Do(t, func() error { return localAddresses("2001:db8::1", "2001:db8::2", "2001:db8::9") })
+			any := netip.MustParseAddr(c.any)
+			sender := pairsIn(t, n, PairsConfig{Addr: netip.AddrPortFrom(any, 0), Protocol: c.protocol, Port: 1})
+			reader := pairsIn(t, n, PairsConfig{Addr: netip.AddrPortFrom(any, 0), Protocol: c.protocol, Port: 5000})
+			to := netip.AddrPortFrom(netip.MustParseAddr(c.to), reader.LocalAddr().Port())
+			if c.protocol != 0 {
+				to = netip.AddrPortFrom(to.Addr(), 0)
+			}
+			var sent []Paired
+			for i := range 8 {
+				payload := append([]byte{0, 1, 5000 >> 8, 5000 & 0xff, byte(i)}, make([]byte, 500)...)
+				if i == 7 && c.protocol != 0 { // not for the reader's port
+					payload[2] = 0
+				}
+				sent = append(sent, Paired{Local: netip.MustParseAddr(c.from[i/2%2]), Remote: to, Payload: payload})
+			}
+			if err := sender.WriteBatch(sent); err != nil {
+				t.Fatal(err)
+			}
+			if c.protocol != 0 {
+				sent = sent[:7]
+			}
+			got, msgs := 0, make([]Message, 4)
+			for got < len(sent) {
+				k, err := reader.ReadBatch(msgs)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, m := range msgs[:k] {
+					want := sent[got]
+					if m.From.Addr() != want.Local || m.To != to.Addr() || !bytes.Equal(m.Payload, want.Payload) {
+						t.Errorf("packet %d has come from %v to %v, with %d octets", got, m.From, m.To, len(m.Payload))
+					}
+					got++
+				}
+			}
+			if c.protocol == 0 && sender.Stats().WriteCalls != 1 {
+				t.Errorf("%d system calls for one batch", sender.Stats().WriteCalls)
+			}
+		})
+	}
+}
+
+// localAddresses gives the loopback addresses of IPv6, and waits until they work.
+func localAddresses(list ...string) error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	host, err := OpenHost()
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	for _, one := range list {
+		addr, err := netlink.ParseAddr(one + "/128")
+		if err != nil {
+			return err
+		}
+		addr.Flags = unix.IFA_F_NODAD
+		if err := netlink.AddrAdd(lo, addr); err != nil {
+			return err
+		}
+		host.awaitLocal(netip.MustParseAddr(one))
+	}
+	return nil
+}
+
+// TestPairsDoNotFragment sends packets that the link does not carry: they are refused, unless they may be fragmented.
+func TestPairsDoNotFragment(t *testing.T) {
+	for name, c := range map[string]struct{ any, at string }{
+		"IPv4": {"0.0.0.0", "127.0.0.1"}, "IPv6": {"::", "2001:db8::1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := testutil.NewNetns(t)
+			n.Do(t, func() error {
+				if err := localAddresses("2001:db8::1"); err != nil {
+					return err
+				}
+				lo, err := netlink.LinkByName("lo")
+				if err != nil {
+					return err
+				}
+				return netlink.LinkSetMTU(lo, 1400)
+			})
+			p := pairsIn(t, n, PairsConfig{Addr: netip.AddrPortFrom(netip.MustParseAddr(c.any), 0)})
+			at := netip.MustParseAddr(c.at)
+			packet := func(size int, fragment bool) Paired {
+				return Paired{Local: at, Remote: netip.AddrPortFrom(at, p.LocalAddr().Port()), Payload: make([]byte, size), Fragment: fragment}
+			}
+			batch := []Paired{packet(1401, false), packet(1402, true), packet(1403, false), packet(1000, false)}
+			if err := p.WriteBatch(batch); err != nil {
+				t.Fatal(err)
+			}
+			if s := p.Stats(); s.WriteTooBig != 2 || s.WritePackets != 2 {
+				t.Errorf("%d packets are sent and %d too big", s.WritePackets, s.WriteTooBig)
+			}
+			msgs, sizes := make([]Message, 4), []int{}
+			for len(sizes) < 2 {
+				k, err := p.ReadBatch(msgs)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, m := range msgs[:k] {
+					sizes = append(sizes, len(m.Payload))
+				}
+			}
+			if sizes[0] != 1402 || sizes[1] != 1000 {
+				t.Errorf("packets of %v octets have come", sizes)
+			}
+		})
+	}
+}
+
+// TestPairsReportErrors sends to a port that no program has: the ICMP message comes with what it quotes.
+func TestPairsReportErrors(t *testing.T) {
+	for name, c := range map[string]struct{ any, at string }{
+		"IPv4": {"0.0.0.0", "127.0.0.1"}, "IPv6": {"::", "::1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := testutil.NewNetns(t)
+			p := pairsIn(t, n, PairsConfig{Addr: netip.AddrPortFrom(netip.MustParseAddr(c.any), 0)})
+			errs := make(chan PairError, 10)
+			if err := p.OnError(func(e PairError) {
+				e.Quoted = bytes.Clone(e.Quoted)
+				errs <- e
+			}); err != nil {
+				t.Fatal(err)
+			}
+			at := netip.MustParseAddr(c.at)
+			to := netip.AddrPortFrom(at, 9)
+			go func() { _, _ = p.ReadBatch(make([]Message, 1)) }()
+			if err := p.WriteBatch([]Paired{{Local: at, Remote: to, Payload: []byte("what is quoted")}}); err != nil {
+				t.Fatal(err)
+			}
+			e := <-errs
+			if e.Kind != PairNoPort || e.Local != at || e.Remote != to || string(e.Quoted) != "what is quoted" {
+				t.Errorf("%+v, quoting %q", e, e.Quoted)
+			}
+		})
+	}
+}

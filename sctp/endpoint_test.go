@@ -1,0 +1,121 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package sctp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/sctp/assoc"
+)
+
+// TestDialFromAListener has two listeners as peers, each at its own port.
+func TestDialFromAListener(t *testing.T) {
+	a := listen(t, onLoopback(), "sctp+udp", "127.0.0.1:0")
+	b := listen(t, onLoopback(), "sctp+udp", "127.0.0.1:0")
+	c, err := a.Endpoint().Dial(context.Background(), b.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := b.AcceptSCTP(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.RemoteAddr().String(), a.Addr().String(); got != want {
+		t.Errorf("the peer is %s, not %s", got, want)
+	}
+	if _, err := a.Endpoint().Dial(context.Background(), b.Addr().String()); err == nil {
+		t.Error("two associations of the same ends")
+	}
+	if n := a.Endpoint().Stats().Associations; n != 1 {
+		t.Errorf("%d associations", n)
+	}
+	c.Close()
+	if _, err := s.Read(make([]byte, 1)); err != io.EOF {
+		t.Error(err)
+	}
+	s.Close()
+	if err := shutdown(a.Endpoint()); err != nil {
+		t.Error(err)
+	}
+	if _, err := a.Endpoint().Dial(context.Background(), b.Addr().String()); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a closed endpoint dials: %v", err)
+	}
+}
+
+// TestBacklog refuses who comes when as many wait for Accept as may.
+func TestBacklog(t *testing.T) {
+	l := listen(t, &Config{UDPPort: AnyPort, Backlog: 1}, "sctp+udp", "127.0.0.1:0")
+	first, err := onLoopback().Dial(context.Background(), "sctp+udp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	second, err := onLoopback().Dial(context.Background(), "sctp+udp", l.Addr().String())
+	if err == nil {
+		_, err = second.Read(make([]byte, 1))
+	}
+	if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Error(err)
+	}
+}
+
+// TestEventsAreBounded fills the queue of events, and counts what is lost.
+func TestEventsAreBounded(t *testing.T) {
+	client, server := connect(t, onLoopback())
+	e := client.endpoint
+	turn := e.begin()
+	for range maxEvents + 10 {
+		client.tell(&assoc.Event{Kind: PathActive, Association: client.a})
+	}
+	e.finish(turn)
+	for len(client.Events()) > maxEvents/2 {
+		<-client.Events()
+	}
+	server.Abort("test")
+	var last Event
+	for ev := range client.Events() {
+		last = ev
+	}
+	if last.Kind != Failed || last.Lost < 10 || e.Stats().EventsLost < 10 {
+		t.Errorf("%+v, %d lost", last, e.Stats().EventsLost)
+	}
+}
+
+// TestKernelSpeaks opens raw sockets where the kernel has SCTP, or seems to.
+func TestKernelSpeaks(t *testing.T) {
+	n := testutil.NewNetns(t)
+	usual := kernelSCTP
+	t.Cleanup(func() { kernelSCTP = usual })
+	kernelSCTP = t.TempDir()
+	n.Do(t, func() error {
+		if _, err := Listen("sctp", ":5000"); !errors.Is(err, ErrKernel) {
+			t.Errorf("beside the kernel's: %v", err)
+		}
+		l, err := (&Config{BesideKernel: true}).Listen(context.Background(), "sctp", ":5000")
+		if err != nil {
+			return err
+		}
+		kernelSCTP = filepath.Join(t.TempDir(), "none")
+		if _, err := Listen("sctp", ":5000"); !errors.Is(err, syscall.EADDRINUSE) {
+			t.Errorf("beside another endpoint: %v", err)
+		}
+		other, err := Listen("sctp", ":5001")
+		if err != nil {
+			return err
+		}
+		l.Close()
+		other.Close()
+		again, err := Listen("sctp", ":5000")
+		if err != nil {
+			return err
+		}
+		return again.Close()
+	})
+}
