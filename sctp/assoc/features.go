@@ -48,6 +48,12 @@ func (p *Parameters) offer(random []byte) (o chunk.Options) {
 	return o
 }
 
+// changesUnprotected reports whether a peer would change addresses without authentication: where we do change them, there
+// is to be no association with it (RFC 5061 section 6).
+func (p *Parameters) changesUnprotected(peer *chunk.Options) bool {
+	return p.AddressChanges && slices.Contains(peer.Extensions, chunk.TypeASCONF) && (peer.Random == nil || peer.HMACs == nil)
+}
+
 // agree compares what the peer offers with what we do.
 func (a *Association) agree(peer *chunk.Options, random []byte) {
 	lists := func(t chunk.Type) bool { return slices.Contains(peer.Extensions, t) }

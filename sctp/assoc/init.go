@@ -24,7 +24,11 @@ func (e *Endpoint) handleInit(in *arrival, first chunk.Chunk, out *Output) {
 		e.refuse(in, init.Tag, chunk.CauseProtocolViolation, nil, out)
 		return
 	}
-	if cause, value := invalid(&init); cause != 0 {
+	cause, value := invalid(&init)
+	if cause == 0 && e.config.Parameters.changesUnprotected(&init.Options) {
+		cause = chunk.CauseProtocolViolation
+	}
+	if cause != 0 {
 		e.refuse(in, init.Tag, cause, value, out)
 		return
 	}
