@@ -142,6 +142,17 @@ func (a *Association) verify(c chunk.Chunk, rest []byte) bool {
 	return true
 }
 
+// verifyCookie checks an AUTH that stands in front of a COOKIE ECHO, with the keys of the cookie, or of the association
+// that there is already (RFC 4895 section 6.3). There need not be one.
+func (a *Association) verifyCookie(in *arrival) bool {
+	first, _, err := chunk.Next(in.chunks)
+	if err != nil || first.Type != chunk.TypeAuth {
+		return true
+	}
+	a.arrivals = arrivals{}
+	return a.verify(first, in.chunks)
+}
+
 // sign writes the code of an AUTH, which begins what is given (RFC 4895 section 6.2).
 func (a *Association) sign(from []byte) {
 	h, size := newHMAC(a.hmac, a.key)
