@@ -57,7 +57,9 @@ func (a *Association) abandon(now time.Time, out *Output) {
 	}
 }
 
-// abandonMessage tells the user; what has no TSN yet never gets one.
+// abandonMessage tells the user. What has no TSN yet never gets one, but one more TSN is given up in its place: the peer
+// may have all that was sent of the message, and would take a FORWARD TSN up to there for out of date, and wait for the
+// rest.
 func (a *Association) abandonMessage(m *message, out *Output) {
 	if m.abandoned {
 		return
@@ -68,6 +70,9 @@ func (a *Association) abandonMessage(m *message, out *Output) {
 		a.queued -= len(m.User) - m.cut
 		m.User = m.User[:m.cut]
 		a.leaveStream(m)
+		*a.sent.push() = sent{message: m, path: a.destination(), offset: m.cut, fragment: m.fragments, acked: true, abandoned: true}
+		m.open++
+		a.nextTSN++
 	}
 }
 
