@@ -271,3 +271,19 @@ func TestAbandonUnsentRest(t *testing.T) {
 		}
 	}
 }
+
+// TestForwardTakesAWorkingPath tells by another path when the one in use fails while nothing else is sent.
+func TestForwardTakesAWorkingPath(t *testing.T) {
+	par := quiet()
+	s := newScript(t, par, 1, 2)
+	s.init.ForwardTSN = true
+	s.accept()
+	s.confirmAll()
+	s.send(Message{User: []byte("x"), Tries: 1})
+	s.run(time.Second)
+	s.take()
+	s.run(5 * time.Second)
+	if got := s.sent(); len(got) == 0 || got[0] != "to 1: FORWARD-TSN+0" {
+		t.Errorf("sent is %q", got)
+	}
+}
