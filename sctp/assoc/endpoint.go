@@ -146,8 +146,8 @@ func (in *arrival) peer() netip.AddrPort { return netip.AddrPortFrom(in.Remote, 
 // handleTagged finds the association of a packet by the tag that it carries, or that its T bit stands for (RFC
 // 9260 section 8.5).
 func (e *Endpoint) handleTagged(in *arrival, first chunk.Chunk, out *Output) {
-	if first.Type == chunk.TypeCookieEcho {
-		e.handleCookieEcho(in, first.Body, out)
+	if cookie, ok := cookieOf(in.chunks); ok {
+		e.handleCookieEcho(in, cookie, out)
 		return
 	}
 	a := e.byTag[in.header.Tag]
@@ -173,6 +173,15 @@ func (e *Endpoint) handleTagged(in *arrival, first chunk.Chunk, out *Output) {
 	default:
 		e.Counters.BadTag++
 	}
+}
+
+// cookieOf finds the cookie of a packet: in its first chunk, or in the second behind an AUTH (RFC 4895 section 6.3).
+func cookieOf(chunks []byte) (cookie []byte, ok bool) {
+	c, rest, err := chunk.Next(chunks)
+	if err == nil && c.Type == chunk.TypeAuth {
+		c, _, err = chunk.Next(rest)
+	}
+	return c.Body, err == nil && c.Type == chunk.TypeCookieEcho
 }
 
 // reflected is a chunk whose tag may be its sender's own (RFC 9260 section 8.5.1, B and C).

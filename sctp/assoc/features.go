@@ -48,6 +48,12 @@ func (p *Parameters) offer(random []byte) (o chunk.Options) {
 	return o
 }
 
+// changesUnprotected reports whether a peer would change addresses without authentication: where we do change them, there
+// is to be no association with it (RFC 5061 section 6).
+func (p *Parameters) changesUnprotected(peer *chunk.Options) bool {
+	return p.AddressChanges && slices.Contains(peer.Extensions, chunk.TypeASCONF) && (peer.Random == nil || peer.HMACs == nil)
+}
+
 // agree compares what the peer offers with what we do.
 func (a *Association) agree(peer *chunk.Options, random []byte) {
 	lists := func(t chunk.Type) bool { return slices.Contains(peer.Extensions, t) }
@@ -134,6 +140,17 @@ func (a *Association) verify(c chunk.Chunk, rest []byte) bool {
 	}
 	a.arrivals.authentic = true
 	return true
+}
+
+// verifyCookie checks an AUTH that stands in front of a COOKIE ECHO, with the keys of the cookie, or of the association
+// that there is already (RFC 4895 section 6.3). There need not be one.
+func (a *Association) verifyCookie(in *arrival) bool {
+	first, _, err := chunk.Next(in.chunks)
+	if err != nil || first.Type != chunk.TypeAuth {
+		return true
+	}
+	a.arrivals = arrivals{}
+	return a.verify(first, in.chunks)
 }
 
 // sign writes the code of an AUTH, which begins what is given (RFC 4895 section 6.2).

@@ -57,7 +57,9 @@ func (a *Association) abandon(now time.Time, out *Output) {
 	}
 }
 
-// abandonMessage tells the user; what has no TSN yet never gets one.
+// abandonMessage tells the user. What has no TSN yet never gets one, but one more TSN is given up in its place: the peer
+// may have all that was sent of the message, and would take a FORWARD TSN up to there for out of date, and wait for the
+// rest.
 func (a *Association) abandonMessage(m *message, out *Output) {
 	if m.abandoned {
 		return
@@ -68,6 +70,9 @@ func (a *Association) abandonMessage(m *message, out *Output) {
 		a.queued -= len(m.User) - m.cut
 		m.User = m.User[:m.cut]
 		a.leaveStream(m)
+		*a.sent.push() = sent{message: m, path: a.destination(), offset: m.cut, fragment: m.fragments, acked: true, abandoned: true}
+		m.open++
+		a.nextTSN++
 	}
 }
 
@@ -86,19 +91,21 @@ func (a *Association) abandonChunk(c *sent) {
 // forward tells the peer not to wait for what was given up at the head of what is outstanding, when there is more of
 // it than it was told of before (RFC 3758 section 3.5, C1 to C5).
 func (a *Association) forward(now time.Time, out *Output) {
-	n, skips := a.skippable()
-	switch {
-	case n == 0:
+	if a.sent.length == 0 || !a.sent.at(0).abandoned {
 		a.forwardAt = time.Time{}
-	case a.forwardAt.IsZero(), a.forwarded != a.acked+uint32(n):
-		a.sendForward(a.acked+uint32(n), skips, now, out)
+		return
+	}
+	p := a.choose(out)
+	n, skips := a.skippable(p)
+	if tsn := a.acked + uint32(n); a.forwardAt.IsZero() || a.forwarded != tsn {
+		a.sendForward(p, tsn, skips, now, out)
 	}
 }
 
 // skippable is how many chunks were given up at the head, as far as a packet can tell, with the last message of each
 // stream.
-func (a *Association) skippable() (n int, skips []chunk.Skip) {
-	most := (a.fragmentRoom(a.destination()) - 8) / 8
+func (a *Association) skippable(p *Path) (n int, skips []chunk.Skip) {
+	most := (a.fragmentRoom(p) - 8) / 8
 	for ; n < a.sent.length && a.sent.at(n).abandoned && len(skips) < most; n++ {
 		m := a.sent.at(n).message
 		if m.Unordered && !a.interleaved {
@@ -115,8 +122,7 @@ func (a *Association) skippable() (n int, skips []chunk.Skip) {
 }
 
 // sendForward sends a FORWARD TSN, and has it repeated if it is not acknowledged (rule C5).
-func (a *Association) sendForward(tsn uint32, skips []chunk.Skip, now time.Time, out *Output) {
-	p := a.destination()
+func (a *Association) sendForward(p *Path, tsn uint32, skips []chunk.Skip, now time.Time, out *Output) {
 	if a.forwardAt = now.Add(p.rto); !p.carries() {
 		return
 	}

@@ -247,3 +247,43 @@ func TestWrongKindOfForward(t *testing.T) {
 		s.expect(fmt.Sprint(interleaved), "ABORT:13")
 	}
 }
+
+// TestAbandonUnsentRest gives up a message whose first half has come although its sender does not know: the peer does not
+// wait for the other.
+func TestAbandonUnsentRest(t *testing.T) {
+	for _, interleaved := range []bool{false, true} {
+		par := quiet()
+		par.Interleaving = interleaved
+		w := pair(t, par)
+		h := w.hosts[0]
+		if err := h.a.Send(Message{User: make([]byte, 100_000), Tries: 1}, w.now, &h.out); err != nil {
+			t.Fatal(err)
+		}
+		h.flush()
+		w.lost = func(from int, _ Packet) bool { return from == 1 }
+		w.run(1500 * time.Millisecond)
+		w.lost = nil
+		h.say(0, []byte("next"), false)
+		w.run(10 * time.Second)
+		w.expect(1, []string{"0:next"})
+		if a := w.hosts[1].a; a.held != 0 || h.a.sent.length != 0 {
+			t.Errorf("%d octets are held, %d chunks are left", a.held, h.a.sent.length)
+		}
+	}
+}
+
+// TestForwardTakesAWorkingPath tells by another path when the one in use fails while nothing else is sent.
+func TestForwardTakesAWorkingPath(t *testing.T) {
+	par := quiet()
+	s := newScript(t, par, 1, 2)
+	s.init.ForwardTSN = true
+	s.accept()
+	s.confirmAll()
+	s.send(Message{User: []byte("x"), Tries: 1})
+	s.run(time.Second)
+	s.take()
+	s.run(5 * time.Second)
+	if got := s.sent(); len(got) == 0 || got[0] != "to 1: FORWARD-TSN+0" {
+		t.Errorf("sent is %q", got)
+	}
+}

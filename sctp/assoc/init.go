@@ -24,7 +24,11 @@ func (e *Endpoint) handleInit(in *arrival, first chunk.Chunk, out *Output) {
 		e.refuse(in, init.Tag, chunk.CauseProtocolViolation, nil, out)
 		return
 	}
-	if cause, value := invalid(&init); cause != 0 {
+	cause, value := invalid(&init)
+	if cause == 0 && e.config.Parameters.changesUnprotected(&init.Options) {
+		cause = chunk.CauseProtocolViolation
+	}
+	if cause != 0 {
 		e.refuse(in, init.Tag, cause, value, out)
 		return
 	}
@@ -231,8 +235,11 @@ func (e *Endpoint) accept(in *arrival, c *cookie, out *Output) {
 	a := e.newAssociation(e.config.Parameters, in.header.Source, c.tag)
 	a.epoch = in.now
 	a.adopt(c)
-	if a.pathOf(in) == nil { // neither where the INIT came from, nor on its list
+	switch {
+	case a.pathOf(in) == nil: // neither where the INIT came from, nor on its list
 		e.Counters.Stranger++
+		return
+	case !a.verifyCookie(in):
 		return
 	}
 	e.enter(a)
@@ -244,6 +251,9 @@ func (e *Endpoint) accept(in *arrival, c *cookie, out *Output) {
 
 // handleSecondCookie looks into table 12 of RFC 9260 section 5.2.4.
 func (e *Endpoint) handleSecondCookie(a *Association, in *arrival, c *cookie, out *Output) {
+	if !a.verifyCookie(in) {
+		return
+	}
 	ours, theirs := c.tag == a.tag, c.init.Tag == a.peerTag
 	tied := c.tie == a.tie && c.tie != [2]uint32{}
 	switch {

@@ -124,6 +124,10 @@ func (a *Association) acceptable(c chunk.Chunk, init *chunk.Init, err error, in 
 		return false
 	case err != nil:
 		cause = chunk.CauseProtocolViolation
+	case a.par.changesUnprotected(&init.Options):
+		a.endpoint.Counters.BadInit++
+		a.fail(ReasonViolation, chunk.CauseProtocolViolation, out)
+		return false
 	case cause == 0 && init.Cookie == nil:
 		cause, value = chunk.CauseMissingParameter, binary.BigEndian.AppendUint16([]byte{0, 0, 0, 1}, uint16(chunk.ParamCookie))
 	}
