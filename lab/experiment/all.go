@@ -66,6 +66,8 @@ var All = []lab.Experiment{
 	sipMobility,
 	callHandoff,
 	sipLoad,
+	sctpThroughput,
+	sctpFairness,
 	{
 		Name:    wireName,
 		Summary: "whether the emulated links keep their rate, delay and loss on this machine",

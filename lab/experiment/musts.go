@@ -116,6 +116,11 @@ const (
 	figureSmallFlock   = "calls move at once, 50 ms: change to the last 200 beyond a round trip"
 	figureFlock        = "calls move at once, 50 ms: change to the last 200"
 	figureFlockDropped = "calls move at once: calls dropped"
+
+	figureSCTPRate          = "Isthmus / usrsctp"
+	figureSCTPLossy         = "Isthmus / usrsctp, with loss"
+	figureSCTPBesideTCP     = "Isthmus beside TCP Reno: share of the line"
+	figureSCTPBesideUsrsctp = "Isthmus beside usrsctp: share of the line"
 )
 
 // Bound is the must of one figure of one experiment.
@@ -215,6 +220,10 @@ var Musts = slices.Concat([]Bound{
 	{sipLoadName, figureSmallFlock, report.Must{Bound: 50}}, // ms
 	{sipLoadName, figureFlock, report.Must{Bound: 1000}},    // ms
 	{sipLoadName, figureFlockDropped, report.Must{}},
+	{sctpThroughputName, figureSCTPRate, report.Must{AtLeast: true, Bound: 0.7}},
+	{sctpThroughputName, figureSCTPLossy, report.Must{AtLeast: true, Bound: 0.8}},
+	{sctpFairnessName, figureSCTPBesideTCP, report.Must{AtLeast: true, Bound: 40, Most: 60}},     // %
+	{sctpFairnessName, figureSCTPBesideUsrsctp, report.Must{AtLeast: true, Bound: 40, Most: 60}}, // %
 }, faultsMusts(natFaultsName), faultsMusts(relayFaultsName), faultsMusts(ggsnFaultsName))
 
 // faultsMusts are the bounds of campaigns.
