@@ -67,6 +67,8 @@ var All = []lab.Experiment{
 	callHandoff,
 	sipLoad,
 	sctpFailover,
+	sctpThroughput,
+	sctpFairness,
 	{
 		Name:    wireName,
 		Summary: "whether the emulated links keep their rate, delay and loss on this machine",

@@ -117,11 +117,15 @@ const (
 	figureFlock        = "calls move at once, 50 ms: change to the last 200"
 	figureFlockDropped = "calls move at once: calls dropped"
 
-	figureSCTPLaw    = "clocks, the worst: off the law, of a round trip and 5 % of the law"
-	figureSCTPStrict = "silent cut, by RFC 7829: gap beyond RTO.Min and a round trip of the new way"
-	figureSCTPEarly  = "silent cut, early probe: gap beyond two round trips of the new way"
-	figureSCTPAlive  = "cuts of %d in a row, server with one address, that the association survives"
-	figureSCTPWrong  = "messages lost, or not in their order"
+	figureSCTPLaw           = "clocks, the worst: off the law, of a round trip and 5 % of the law"
+	figureSCTPStrict        = "silent cut, by RFC 7829: gap beyond RTO.Min and a round trip of the new way"
+	figureSCTPEarly         = "silent cut, early probe: gap beyond two round trips of the new way"
+	figureSCTPAlive         = "cuts of %d in a row, server with one address, that the association survives"
+	figureSCTPWrong         = "messages lost, or not in their order"
+	figureSCTPRate          = "Isthmus / usrsctp"
+	figureSCTPLossy         = "Isthmus / usrsctp, with loss"
+	figureSCTPBesideTCP     = "Isthmus beside TCP Reno: share of the line"
+	figureSCTPBesideUsrsctp = "Isthmus beside usrsctp: share of the line"
 )
 
 // Bound is the must of one figure of one experiment.
@@ -226,6 +230,10 @@ var Musts = slices.Concat([]Bound{
 	{sctpFailoverName, figureSCTPEarly, report.Must{Bound: 50}},   // ms
 	{sctpFailoverName, figureSCTPAlive, report.Must{AtLeast: true, Bound: 100}},
 	{sctpFailoverName, figureSCTPWrong, report.Must{}},
+	{sctpThroughputName, figureSCTPRate, report.Must{AtLeast: true, Bound: 0.7}},
+	{sctpThroughputName, figureSCTPLossy, report.Must{AtLeast: true, Bound: 0.8}},
+	{sctpFairnessName, figureSCTPBesideTCP, report.Must{AtLeast: true, Bound: 40, Most: 60}},     // %
+	{sctpFairnessName, figureSCTPBesideUsrsctp, report.Must{AtLeast: true, Bound: 40, Most: 60}}, // %
 }, faultsMusts(natFaultsName), faultsMusts(relayFaultsName), faultsMusts(ggsnFaultsName))
 
 // faultsMusts are the bounds of campaigns.

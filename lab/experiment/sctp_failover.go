@@ -92,21 +92,21 @@ func runSCTPFailover(ctx context.Context, e *lab.Env) error {
 
 // What flows carry.
 const (
-	sctpPort  = 5000
-	sctpEvery = 5 * time.Millisecond
-	sctpSize  = 100
+	cutPort  = 5000
+	cutEvery = 5 * time.Millisecond
+	cutSize  = 100
 )
 
 // measureClocks cuts one way under many associations at once, each with its own parameters.
 func (f *sctpFound) measureClocks(ctx context.Context, e *lab.Env, form sctpFailoverForm) (err error) {
 	lane := lab.LaneConfig{Rate: 100e6, Delay: 5 * time.Millisecond}
 	wire := lab.WireConfig{AtoB: lane, BtoA: lane}
-	n, err := drawSCTP(ctx, e, [2]lab.WireConfig{wire, wire}, false)
+	n, err := drawCuts(ctx, e, [2]lab.WireConfig{wire, wire}, false)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, n.close)
-	var flows []*sctpFlow
+	var flows []*cutFlow
 	for _, rto := range form.rto {
 		for _, most := range form.most {
 			for _, failing := range []bool{false, true} {
@@ -155,7 +155,7 @@ func (f *sctpFound) measureClocks(ctx context.Context, e *lab.Env, form sctpFail
 }
 
 // end stops flows, and counts what has not arrived as it was sent.
-func (f *sctpFound) end(flows ...*sctpFlow) error {
+func (f *sctpFound) end(flows ...*cutFlow) error {
 	for _, flow := range flows {
 		wrong, err := flow.stop()
 		if err != nil {
@@ -176,14 +176,14 @@ func umtsWithoutJitter() lab.WireConfig {
 // measureCuts cuts the WLAN under two associations with default parameters, of which one probes early, and brings it
 // back.
 func (f *sctpFound) measureCuts(ctx context.Context, e *lab.Env, form sctpFailoverForm) (err error) {
-	n, err := drawSCTP(ctx, e, [2]lab.WireConfig{lab.WLAN(), umtsWithoutJitter()}, false)
+	n, err := drawCuts(ctx, e, [2]lab.WireConfig{lab.WLAN(), umtsWithoutJitter()}, false)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, n.close)
 	strict := sctp.Defaults()
 	strict.EarlyProbe = false
-	var flows []*sctpFlow
+	var flows []*cutFlow
 	for _, par := range []sctp.Parameters{strict, sctp.Defaults()} {
 		flow, err := n.flow(ctx, par)
 		if err != nil {
@@ -224,7 +224,7 @@ func (f *sctpFound) measureCuts(ctx context.Context, e *lab.Env, form sctpFailov
 
 // measureRow cuts the two ways of a host to a host with one address in turn.
 func (f *sctpFound) measureRow(ctx context.Context, e *lab.Env, form sctpFailoverForm) (err error) {
-	n, err := drawSCTP(ctx, e, [2]lab.WireConfig{lab.WLAN(), umtsWithoutJitter()}, true)
+	n, err := drawCuts(ctx, e, [2]lab.WireConfig{lab.WLAN(), umtsWithoutJitter()}, true)
 	if err != nil {
 		return err
 	}

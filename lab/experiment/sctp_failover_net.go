@@ -20,34 +20,34 @@ import (
 	"github.com/isthmus-net/isthmus/sctp/chunk"
 )
 
-// sctpNet is a terminal with two interfaces, and a server with two addresses, or with one behind a router.
+// cutNet is a terminal with two interfaces, and a server with two addresses, or with one behind a router.
 //
 //	ue ---- wlan ---- server        ue ---- wlan ---- router ---- server
 //	   ---- umts ----                  ---- umts ----
-type sctpNet struct {
+type cutNet struct {
 	lab        *lab.Lab
 	ue, server *lab.Node
 	wires      [2]*lab.Wire
 	addresses  string // of the server, as Dial takes them
 	listener   *sctp.Listener
-	flows      []*sctpFlow
+	flows      []*cutFlow
 }
 
-// sctpLinks are the networks between the terminal and the rest.
-var sctpLinks = [2]string{"wlan", "umts"}
+// cutLinks are the networks between the terminal and the rest.
+var cutLinks = [2]string{"wlan", "umts"}
 
-// drawSCTP draws the topology, and has the server listen.
-func drawSCTP(ctx context.Context, e *lab.Env, wires [2]lab.WireConfig, single bool) (*sctpNet, error) {
+// drawCuts draws the topology, and has the server listen.
+func drawCuts(ctx context.Context, e *lab.Env, wires [2]lab.WireConfig, single bool) (*cutNet, error) {
 	l, err := e.New(ctx, sctpFailoverName)
 	if err != nil {
 		return nil, err
 	}
-	n := &sctpNet{lab: l, ue: l.Node("ue"), server: l.Node("server"), addresses: "[2001:db8:1::b]/[2001:db8:2::b]"}
+	n := &cutNet{lab: l, ue: l.Node("ue"), server: l.Node("server"), addresses: "[2001:db8:1::b]/[2001:db8:2::b]"}
 	far := n.server
 	if single {
 		far = l.Node("router").Forward(false, true)
 	}
-	for i, link := range sctpLinks {
+	for i, link := range cutLinks {
 		w, err := l.Wire(n.ue, link, far, link, wires[i])
 		if err != nil {
 			return nil, errors.Join(err, l.Close())
@@ -69,7 +69,7 @@ func drawSCTP(ctx context.Context, e *lab.Env, wires [2]lab.WireConfig, single b
 	}
 	if err == nil {
 		err = n.server.Do(func() error {
-			n.listener, err = sctp.Listen("sctp6", fmt.Sprintf("%s:%d", n.addresses, sctpPort))
+			n.listener, err = sctp.Listen("sctp6", fmt.Sprintf("%s:%d", n.addresses, cutPort))
 			return err
 		})
 	}
@@ -80,8 +80,8 @@ func drawSCTP(ctx context.Context, e *lab.Env, wires [2]lab.WireConfig, single b
 }
 
 // routeBySource has the terminal send by the interface whose address a packet comes from.
-func (n *sctpNet) routeBySource() error {
-	for i, link := range sctpLinks {
+func (n *cutNet) routeBySource() error {
+	for i, link := range cutLinks {
 		device, err := n.ue.Netlink().LinkByName(link)
 		if err != nil {
 			return err
@@ -102,26 +102,26 @@ func (n *sctpNet) routeBySource() error {
 }
 
 // close ends what still flows, and the lab.
-func (n *sctpNet) close() error {
+func (n *cutNet) close() error {
 	for _, f := range n.flows {
 		f.abort()
 	}
 	return errors.Join(n.listener.Close(), n.lab.Close())
 }
 
-// sctpFlow is an association by which the server sends a message each few milliseconds, and the terminal, too.
-type sctpFlow struct {
+// cutFlow is an association by which the server sends a message each few milliseconds, and the terminal, too.
+type cutFlow struct {
 	server, ue *sctp.Conn
 	port       uint16 // the terminal's
 	clock      *sctpClock
-	ends       [2]sctpEnd // of the server, and of the terminal
+	ends       [2]cutEnd // of the server, and of the terminal
 	senders    sync.WaitGroup
 	done       chan struct{}
 	once       sync.Once
 }
 
-// sctpEnd is what one end has sent and received.
-type sctpEnd struct {
+// cutEnd is what one end has sent and received.
+type cutEnd struct {
 	mu         sync.Mutex
 	sent, got  uint64
 	wrong      int
@@ -133,12 +133,12 @@ type sctpEnd struct {
 }
 
 // flow sets an association up, from the terminal to the server, of which the server has parameters.
-func (n *sctpNet) flow(ctx context.Context, par sctp.Parameters) (*sctpFlow, error) {
-	f := &sctpFlow{done: make(chan struct{})}
+func (n *cutNet) flow(ctx context.Context, par sctp.Parameters) (*cutFlow, error) {
+	f := &cutFlow{done: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	err := n.ue.Do(func() (err error) {
-		f.ue, err = (&sctp.Config{Parameters: &par}).Dial(ctx, "sctp6", fmt.Sprintf("%s:%d", n.addresses, sctpPort))
+		f.ue, err = (&sctp.Config{Parameters: &par}).Dial(ctx, "sctp6", fmt.Sprintf("%s:%d", n.addresses, cutPort))
 		return err
 	})
 	if err != nil {
@@ -163,11 +163,11 @@ func (n *sctpNet) flow(ctx context.Context, par sctp.Parameters) (*sctpFlow, err
 }
 
 // send sends numbered messages until the flow is to stop.
-func (f *sctpFlow) send(c *sctp.Conn, end *sctpEnd) {
+func (f *cutFlow) send(c *sctp.Conn, end *cutEnd) {
 	defer f.senders.Done()
-	tick := time.NewTicker(sctpEvery)
+	tick := time.NewTicker(cutEvery)
 	defer tick.Stop()
-	message := make([]byte, sctpSize)
+	message := make([]byte, cutSize)
 	for {
 		select {
 		case <-f.done:
@@ -188,9 +188,9 @@ func (f *sctpFlow) send(c *sctp.Conn, end *sctpEnd) {
 }
 
 // receive reads until the association ends.
-func (s *sctpEnd) receive(c *sctp.Conn) {
+func (s *cutEnd) receive(c *sctp.Conn) {
 	defer close(s.read)
-	b := make([]byte, 2*sctpSize)
+	b := make([]byte, 2*cutSize)
 	for {
 		n, _, err := c.ReadMessage(b)
 		if err != nil {
@@ -201,7 +201,7 @@ func (s *sctpEnd) receive(c *sctp.Conn) {
 		if !s.last.IsZero() {
 			s.longest = max(s.longest, now.Sub(s.last))
 		}
-		if s.last = now; n != sctpSize || binary.BigEndian.Uint64(b) != s.got {
+		if s.last = now; n != cutSize || binary.BigEndian.Uint64(b) != s.got {
 			s.wrong++
 		}
 		s.got++
@@ -210,7 +210,7 @@ func (s *sctpEnd) receive(c *sctp.Conn) {
 }
 
 // note keeps when a path became inactive.
-func (s *sctpEnd) note(events <-chan sctp.Event) {
+func (s *cutEnd) note(events <-chan sctp.Event) {
 	for ev := range events {
 		if ev.Kind == sctp.PathInactive {
 			s.mu.Lock()
@@ -223,7 +223,7 @@ func (s *sctpEnd) note(events <-chan sctp.Event) {
 }
 
 // resetGap begins to look for the longest time between two deliveries anew.
-func (f *sctpFlow) resetGap() {
+func (f *cutFlow) resetGap() {
 	end := &f.ends[1]
 	end.mu.Lock()
 	defer end.mu.Unlock()
@@ -231,7 +231,7 @@ func (f *sctpFlow) resetGap() {
 }
 
 // gap is the longest time between two deliveries to the terminal; or since the last one, if that is longer.
-func (f *sctpFlow) gap() time.Duration {
+func (f *cutFlow) gap() time.Duration {
 	end := &f.ends[1]
 	end.mu.Lock()
 	defer end.mu.Unlock()
@@ -239,7 +239,7 @@ func (f *sctpFlow) gap() time.Duration {
 }
 
 // inactive is when the server has declared a path inactive.
-func (f *sctpFlow) inactive() (time.Time, bool) {
+func (f *cutFlow) inactive() (time.Time, bool) {
 	end := &f.ends[0]
 	end.mu.Lock()
 	defer end.mu.Unlock()
@@ -247,7 +247,7 @@ func (f *sctpFlow) inactive() (time.Time, bool) {
 }
 
 // path is what the server knows of the way by one of the links.
-func (f *sctpFlow) path(link int) sctp.PathStatus {
+func (f *cutFlow) path(link int) sctp.PathStatus {
 	network := netip.MustParsePrefix(fmt.Sprintf("2001:db8:%d::/64", link+1))
 	paths := f.server.Status().Paths
 	at := slices.IndexFunc(paths, func(p sctp.PathStatus) bool {
@@ -260,7 +260,7 @@ func (f *sctpFlow) path(link int) sctp.PathStatus {
 }
 
 // awaitPrimary waits until data goes by the first link again.
-func (f *sctpFlow) awaitPrimary(ctx context.Context) error {
+func (f *cutFlow) awaitPrimary(ctx context.Context) error {
 	return f.await(ctx, func() bool {
 		s := f.server.Status()
 		return s.Current == s.Primary && s.State == "established"
@@ -268,7 +268,7 @@ func (f *sctpFlow) awaitPrimary(ctx context.Context) error {
 }
 
 // awaitBoth waits until both links work again, for both ends.
-func (f *sctpFlow) awaitBoth(ctx context.Context) error {
+func (f *cutFlow) awaitBoth(ctx context.Context) error {
 	return f.await(ctx, func() bool {
 		for _, c := range []*sctp.Conn{f.server, f.ue} {
 			s := c.Status()
@@ -287,7 +287,7 @@ func (f *sctpFlow) awaitBoth(ctx context.Context) error {
 }
 
 // await waits until something is so, for as long as a path may take to be asked again.
-func (f *sctpFlow) await(ctx context.Context, so func() bool) error {
+func (f *cutFlow) await(ctx context.Context, so func() bool) error {
 	err := poll(ctx, time.Minute, 10*time.Millisecond, func(context.Context) (bool, error) { return so(), nil })
 	if err != nil {
 		return fmt.Errorf("%w: the association is %s, its paths are %+v", err, f.server.Status().State, f.server.Status().Paths)
@@ -296,7 +296,7 @@ func (f *sctpFlow) await(ctx context.Context, so func() bool) error {
 }
 
 // stop ends the flow, and returns how many messages were wrong or did not arrive.
-func (f *sctpFlow) stop() (wrong int, err error) {
+func (f *cutFlow) stop() (wrong int, err error) {
 	f.once.Do(func() { close(f.done) })
 	f.senders.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -312,7 +312,7 @@ func (f *sctpFlow) stop() (wrong int, err error) {
 }
 
 // abort ends the flow at once.
-func (f *sctpFlow) abort() {
+func (f *cutFlow) abort() {
 	f.once.Do(func() { close(f.done) })
 	f.server.Abort("the run is over")
 	f.ue.Abort("the run is over")
@@ -333,9 +333,9 @@ type sctpSeen struct {
 }
 
 // watchSCTP reads the packets of the server's links.
-func watchSCTP(n *sctpNet) (*sctpWatch, error) {
+func watchSCTP(n *cutNet) (*sctpWatch, error) {
 	w := &sctpWatch{seen: map[uint16][]sctpSeen{}, top: map[uint16]uint32{}}
-	for i, link := range sctpLinks {
+	for i, link := range cutLinks {
 		if _, err := n.lab.Watch(n.server, link, func(at time.Time, frame []byte) { w.see(i, at, frame) }); err != nil {
 			return nil, err
 		}
@@ -346,7 +346,7 @@ func watchSCTP(n *sctpNet) (*sctpWatch, error) {
 // see takes a frame: Ethernet, IPv6, SCTP.
 func (w *sctpWatch) see(link int, at time.Time, frame []byte) {
 	const headers = 14 + 40
-	if len(frame) < headers+chunk.HeaderSize || frame[14+6] != unix.IPPROTO_SCTP || binary.BigEndian.Uint16(frame[headers:]) != sctpPort {
+	if len(frame) < headers+chunk.HeaderSize || frame[14+6] != unix.IPPROTO_SCTP || binary.BigEndian.Uint16(frame[headers:]) != cutPort {
 		return
 	}
 	port := binary.BigEndian.Uint16(frame[headers+2:])

@@ -20,6 +20,11 @@ func TestSCTPFailover(t *testing.T) {
 	runShort(t, sctpFailover)
 }
 
+// SCTP in short form: every association and connection must be set up and carry data.
+func TestSCTPTables(t *testing.T) {
+	runShort(t, sctpThroughput, sctpFairness)
+}
+
 // TestSCTPThroughNAT64 sets an association up from a host with IPv6 alone to one with IPv4 alone: in UDP, and with no
 // address told but those that packets come from (RFC 6951 section 5.7).
 func TestSCTPThroughNAT64(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
 )
@@ -74,6 +75,25 @@ func (p *Peer) Order(order string) error {
 func (p *Peer) Stop() error {
 	p.orders.Close()
 	return p.Proc.Stop()
+}
+
+// Ask returns what has come until now.
+func (p *Peer) Ask(ctx context.Context) (received Traffic, err error) {
+	const last = "packets out " // what the answer ends with
+	before := strings.Count(p.Log(), last)
+	if err := p.Order("summary"); err != nil {
+		return received, err
+	}
+	for strings.Count(p.Log(), last) == before {
+		select {
+		case <-time.After(time.Millisecond):
+		case <-p.Done():
+			return received, fmt.Errorf("%s has ended: %w", p.Name(), p.Wait())
+		case <-ctx.Done():
+			return received, ctx.Err()
+		}
+	}
+	return p.Read("received")
 }
 
 // Count is what has gone or come by a stream.

@@ -44,7 +44,7 @@ static struct {
 	long port, peer_port, udp, peer_udp;
 	long rto_initial, rto_min, rto_max, heartbeat, sack_delay;
 	long path_max_retrans, potentially_failed, association_max_retrans;
-	long streams, interleaving, no_delay, send_buffer, receive_buffer, burst;
+	long streams, interleaving, no_delay, send_buffer, receive_buffer, burst, mtu;
 	long source, echo, hash, size, largest, count, seconds, gap;
 } set = {
 	.port = 5000, .peer_port = 5000,
@@ -76,6 +76,7 @@ static const struct {
 	{ "send-buffer", &set.send_buffer },
 	{ "receive-buffer", &set.receive_buffer },
 	{ "burst", &set.burst },
+	{ "mtu", &set.mtu }, /* of all paths, without looking for another; 0: the library's */
 	{ "source", &set.source },   /* send as soon as an association is up */
 	{ "echo", &set.echo },       /* send back what comes */
 	{ "hash", &set.hash },       /* of what is sent and what comes, per stream */
@@ -181,6 +182,10 @@ static void set_timers(void)
 		path.spp_flags = SPP_HB_ENABLE;
 	} else if (set.heartbeat == 0) {
 		path.spp_flags = SPP_HB_DISABLE;
+	}
+	if (set.mtu > 0) {
+		path.spp_pathmtu = set.mtu;
+		path.spp_flags |= SPP_PMTUD_DISABLE;
 	}
 	path.spp_address.ss_family = AF_INET6;
 	option(SCTP_PEER_ADDR_PARAMS, &path, sizeof(path), "path parameters");
