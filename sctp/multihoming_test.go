@@ -76,6 +76,7 @@ func TestCut(t *testing.T) {
 	for _, network := range []string{"sctp", "sctp+udp"} {
 		for family, to := range map[string]string{"IPv4": server4 + ":5000", "IPv6": "[" + server6 + "]:5000"} {
 			t.Run(network+" "+family, func(t *testing.T) {
+				t.Parallel()
 				n := newTestNetwork(t)
 				name := map[string]string{"IPv4": "4", "IPv6": "6"}[family]
 				client, server := n.connect(&Config{Parameters: quick()}, "sctp"+name+network[4:], to)
@@ -108,6 +109,7 @@ func TestCut(t *testing.T) {
 func TestBothFamilies(t *testing.T) {
 	for _, network := range []string{"sctp", "sctp+udp"} {
 		t.Run(network, func(t *testing.T) {
+			t.Parallel()
 			n := newTestNetwork(t)
 			client, server := n.connect(&Config{Parameters: quick()}, network, server4+":5000")
 			confirmed(t, client, 4)
@@ -135,6 +137,7 @@ func TestBothFamilies(t *testing.T) {
 func TestAddressComesAndGoes(t *testing.T) {
 	for _, network := range []string{"sctp6", "sctp6+udp"} {
 		t.Run(network, func(t *testing.T) {
+			t.Parallel()
 			n := newTestNetwork(t)
 			b := clientB6 + "/64"
 			n.client.Do(t, func() error { return address("b", b, netlink.AddrDel) })
@@ -184,6 +187,7 @@ func expectEvent(t testing.TB, c *Conn, kind EventKind, local string) {
 func TestLinkDownAndUp(t *testing.T) {
 	for _, network := range []string{"sctp4", "sctp4+udp"} {
 		t.Run(network, func(t *testing.T) {
+			t.Parallel()
 			n := newTestNetwork(t)
 			par := Defaults()
 			par.RTOInitial, par.RTOMin, par.RTOMax, par.EarlyProbe = 20*time.Second, 20*time.Second, 20*time.Second, false
@@ -232,6 +236,7 @@ func sendsBy(t testing.TB, c *Conn, local string) {
 // TestDeprecatedAddress deprecates an address of the client: who uses it may go on, new associations do not begin with
 // it.
 func TestDeprecatedAddress(t *testing.T) {
+	t.Parallel()
 	n := newTestNetwork(t)
 	config := &Config{Parameters: quick()}
 	client, server := n.connect(config, "sctp6+udp", "["+server6+"]:5000")
@@ -282,6 +287,7 @@ func TestDeprecatedAddress(t *testing.T) {
 // TestPeerTakesNoChanges takes an address away whose deletion the peer does not take: the association goes on by the
 // other one.
 func TestPeerTakesNoChanges(t *testing.T) {
+	t.Parallel()
 	n := newTestNetwork(t)
 	par := quick()
 	par.AddressChanges = false
