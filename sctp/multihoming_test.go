@@ -3,15 +3,20 @@
 package sctp
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
+	"io"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // quick are parameters for tests that wait for timeouts.
@@ -304,5 +309,50 @@ func TestPeerTakesNoChanges(t *testing.T) {
 	sendsBy(t, client, clientB6)
 	if err := client.AddAddress(netip.MustParseAddr(clientA6)); err == nil {
 		t.Error("an address is added without the peer's consent")
+	}
+}
+
+// TestPathMTU has a link on the way carry less than those of the hosts: what the router says of it is the size that is
+// used, and large messages arrive.
+func TestPathMTU(t *testing.T) {
+	const mtu = 1433
+	for _, network := range []string{"sctp4", "sctp6", "sctp4+udp", "sctp6+udp"} {
+		t.Run(network, func(t *testing.T) {
+			t.Parallel()
+			n := newTestNetwork(t)
+			for _, host := range []*testutil.Netns{n.router, n.server} {
+				host.Do(t, func() error {
+					link, err := netlink.LinkByName("s")
+					if err != nil {
+						return err
+					}
+					return netlink.LinkSetMTU(link, mtu)
+				})
+			}
+			to := server4 + ":5000"
+			if strings.HasPrefix(network, "sctp6") {
+				to = "[" + server6 + "]:5000"
+			}
+			client, server := n.connect(&Config{Parameters: quick()}, network, to)
+			found := 0
+			for range 500 {
+				if found = client.Status().Paths[0].MTU; found == mtu {
+					break
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			if found != mtu {
+				t.Errorf("packets of %d octets are sent, not of %d", found, mtu)
+			}
+			sent := make([]byte, 100<<10)
+			for i := range sent {
+				sent[i] = byte(i % 253)
+			}
+			go client.Write(sent)
+			got := make([]byte, len(sent))
+			if _, err := io.ReadFull(server, got); err != nil || !bytes.Equal(got, sent) {
+				t.Errorf("what has come is not what was sent: %v", err)
+			}
+		})
 	}
 }
