@@ -16,15 +16,19 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
-// TestMain looks for goroutines that endpoints have left behind: all of the tests' are closed by then.
+// TestMain looks for goroutines that endpoints have left behind: all of the tests' are closed by then, if no test has
+// ended early.
 func TestMain(m *testing.M) {
+	testutil.ParallelTests(4) // they wait more than they work
 	code := m.Run()
 	stacks := make([]byte, 1<<20)
 	for range 200 {
 		n := runtime.Stack(stacks, true)
-		if !strings.Contains(string(stacks[:n]), "sctp.(*Endpoint)") {
+		if code != 0 || !strings.Contains(string(stacks[:n]), "sctp.(*Endpoint)") {
 			os.Exit(code)
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -366,5 +370,41 @@ func TestPortInUse(t *testing.T) {
 	_, err := (&Config{UDPPort: port}).Listen(context.Background(), "sctp+udp", "127.0.0.1:0")
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		t.Error(err)
+	}
+}
+
+// TestGivenUpMessages sends messages with a short life to a peer that has no room for them.
+func TestGivenUpMessages(t *testing.T) {
+	par := Defaults()
+	par.ReceiveBuffer = 4096
+	client, server := connect(t, &Config{UDPPort: AnyPort, Parameters: &par})
+	message := Message{Stream: 4, PPID: 99, Lifetime: 50 * time.Millisecond}
+	for i := range 20 {
+		if err := client.WriteMessage(bytes.Repeat([]byte{byte(i)}, 1000), message); err != nil {
+			t.Fatal(err)
+		}
+	}
+	failed := map[byte]bool{}
+	late := time.After(10 * time.Second)
+	for len(failed) == 0 {
+		select {
+		case e := <-client.Events():
+			if e.Kind != SendFailed {
+				continue
+			}
+			if e.Message.Stream != 4 || e.Message.PPID != 99 || len(e.Data) != 1000 || e.Reason.String() != "the message was not delivered in its time" {
+				t.Fatalf("%+v", e)
+			}
+			failed[e.Data[0]] = true
+		case <-late:
+			t.Fatal("no message was given up")
+		}
+	}
+	if failed[0] {
+		t.Error("the first message was given up, for which there was room")
+	}
+	buffer := make([]byte, 2048)
+	if n, _, err := server.ReadMessage(buffer); n != 1000 || buffer[0] != 0 || err != nil {
+		t.Errorf("the first message is of %d octets, %v", n, err)
 	}
 }

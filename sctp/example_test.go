@@ -164,6 +164,44 @@ func ExampleConn_SetParameters() {
 	// 127.0.0.2 200ms 2 5s
 }
 
+// Many associations by one port, from addresses of one's choice.
+func ExampleConfig_Open() {
+	var servers []*sctp.Listener
+	for range 3 {
+		l, err := config.Listen(context.Background(), "sctp+udp", "127.0.0.1:0")
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer l.Close()
+		servers = append(servers, l)
+	}
+	e, err := config.Open(context.Background(), "sctp+udp", "127.0.0.1/127.0.0.2:6000")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer e.Close()
+	for _, l := range servers {
+		c, err := e.Dial(context.Background(), l.Addr().String())
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer c.Close()
+		s, err := l.AcceptSCTP(context.Background())
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer s.Close()
+		client := s.RemoteAddr().(*sctp.Addr)
+		fmt.Println(client.Hosts, client.Port)
+	}
+	fmt.Println(e.Stats().Associations, "associations")
+	// Output:
+	// [127.0.0.1 127.0.0.2] 6000
+	// [127.0.0.1 127.0.0.2] 6000
+	// [127.0.0.1 127.0.0.2] 6000
+	// 3 associations
+}
+
 // A Listener is a net.Listener and a Conn a net.Conn: HTTP over SCTP.
 func ExampleListener() {
 	l, err := config.Listen(context.Background(), "sctp+udp", "[::1]:0")

@@ -109,6 +109,8 @@ func (b *inbox) read(to []byte) (n int, info MessageInfo, credit int, some bool,
 	}
 	if b.pieces.length > 0 {
 		b.more.send() // for the next reader
+	} else {
+		b.octets.rest()
 	}
 	if b.credit += n; b.credit >= b.quota {
 		credit, b.credit = b.credit, 0
@@ -145,21 +147,41 @@ func (r *ring[T]) drop() {
 	r.length--
 }
 
-// octets is a queue of octets that keeps its memory.
+// octets is a queue of octets that keeps its memory, as long as it needs so much from time to time.
 type octets struct {
 	list          []byte // of a length that is a power of two
 	start, length int
+	peak          int // of length, since the queue was empty
+	rests         int // times that it was empty since it was full by a quarter
+}
+
+// What of the memory stays at any rate, and how often the queue is empty before it is given up.
+const (
+	leastOctets = 2048
+	maxRests    = 1000
+)
+
+// rest gives up memory that was not needed for long. The queue is empty.
+func (o *octets) rest() {
+	o.rests++
+	if o.peak > len(o.list)/4 || len(o.list) <= leastOctets {
+		o.rests = 0
+	}
+	if o.peak = 0; o.rests > maxRests {
+		*o = octets{}
+	}
 }
 
 func (o *octets) append(b []byte) {
 	if o.length+len(b) > len(o.list) {
-		larger := make([]byte, max(2048, 1<<bits.Len(uint(o.length+len(b)-1))))
+		larger := make([]byte, max(leastOctets, 1<<bits.Len(uint(o.length+len(b)-1))))
 		o.copy(larger[:o.length])
 		o.list, o.start = larger, 0
 	}
 	end := (o.start + o.length) & (len(o.list) - 1)
 	copy(o.list, b[copy(o.list[end:], b):])
 	o.length += len(b)
+	o.peak = max(o.peak, o.length)
 }
 
 // copy copies the first octets.

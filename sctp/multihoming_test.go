@@ -3,15 +3,20 @@
 package sctp
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
+	"io"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // quick are parameters for tests that wait for timeouts.
@@ -76,6 +81,7 @@ func TestCut(t *testing.T) {
 	for _, network := range []string{"sctp", "sctp+udp"} {
 		for family, to := range map[string]string{"IPv4": server4 + ":5000", "IPv6": "[" + server6 + "]:5000"} {
 			t.Run(network+" "+family, func(t *testing.T) {
+				t.Parallel()
 				n := newTestNetwork(t)
 				name := map[string]string{"IPv4": "4", "IPv6": "6"}[family]
 				client, server := n.connect(&Config{Parameters: quick()}, "sctp"+name+network[4:], to)
@@ -108,6 +114,7 @@ func TestCut(t *testing.T) {
 func TestBothFamilies(t *testing.T) {
 	for _, network := range []string{"sctp", "sctp+udp"} {
 		t.Run(network, func(t *testing.T) {
+			t.Parallel()
 			n := newTestNetwork(t)
 			client, server := n.connect(&Config{Parameters: quick()}, network, server4+":5000")
 			confirmed(t, client, 4)
@@ -135,6 +142,7 @@ func TestBothFamilies(t *testing.T) {
 func TestAddressComesAndGoes(t *testing.T) {
 	for _, network := range []string{"sctp6", "sctp6+udp"} {
 		t.Run(network, func(t *testing.T) {
+			t.Parallel()
 			n := newTestNetwork(t)
 			b := clientB6 + "/64"
 			n.client.Do(t, func() error { return address("b", b, netlink.AddrDel) })
@@ -184,6 +192,7 @@ func expectEvent(t testing.TB, c *Conn, kind EventKind, local string) {
 func TestLinkDownAndUp(t *testing.T) {
 	for _, network := range []string{"sctp4", "sctp4+udp"} {
 		t.Run(network, func(t *testing.T) {
+			t.Parallel()
 			n := newTestNetwork(t)
 			par := Defaults()
 			par.RTOInitial, par.RTOMin, par.RTOMax, par.EarlyProbe = 20*time.Second, 20*time.Second, 20*time.Second, false
@@ -232,6 +241,7 @@ func sendsBy(t testing.TB, c *Conn, local string) {
 // TestDeprecatedAddress deprecates an address of the client: who uses it may go on, new associations do not begin with
 // it.
 func TestDeprecatedAddress(t *testing.T) {
+	t.Parallel()
 	n := newTestNetwork(t)
 	config := &Config{Parameters: quick()}
 	client, server := n.connect(config, "sctp6+udp", "["+server6+"]:5000")
@@ -282,6 +292,7 @@ func TestDeprecatedAddress(t *testing.T) {
 // TestPeerTakesNoChanges takes an address away whose deletion the peer does not take: the association goes on by the
 // other one.
 func TestPeerTakesNoChanges(t *testing.T) {
+	t.Parallel()
 	n := newTestNetwork(t)
 	par := quick()
 	par.AddressChanges = false
@@ -298,5 +309,50 @@ func TestPeerTakesNoChanges(t *testing.T) {
 	sendsBy(t, client, clientB6)
 	if err := client.AddAddress(netip.MustParseAddr(clientA6)); err == nil {
 		t.Error("an address is added without the peer's consent")
+	}
+}
+
+// TestPathMTU has a link on the way carry less than those of the hosts: what the router says of it is the size that is
+// used, and large messages arrive.
+func TestPathMTU(t *testing.T) {
+	const mtu = 1433
+	for _, network := range []string{"sctp4", "sctp6", "sctp4+udp", "sctp6+udp"} {
+		t.Run(network, func(t *testing.T) {
+			t.Parallel()
+			n := newTestNetwork(t)
+			for _, host := range []*testutil.Netns{n.router, n.server} {
+				host.Do(t, func() error {
+					link, err := netlink.LinkByName("s")
+					if err != nil {
+						return err
+					}
+					return netlink.LinkSetMTU(link, mtu)
+				})
+			}
+			to := server4 + ":5000"
+			if strings.HasPrefix(network, "sctp6") {
+				to = "[" + server6 + "]:5000"
+			}
+			client, server := n.connect(&Config{Parameters: quick()}, network, to)
+			found := 0
+			for range 500 {
+				if found = client.Status().Paths[0].MTU; found == mtu {
+					break
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			if found != mtu {
+				t.Errorf("packets of %d octets are sent, not of %d", found, mtu)
+			}
+			sent := make([]byte, 100<<10)
+			for i := range sent {
+				sent[i] = byte(i % 253)
+			}
+			go client.Write(sent)
+			got := make([]byte, len(sent))
+			if _, err := io.ReadFull(server, got); err != nil || !bytes.Equal(got, sent) {
+				t.Errorf("what has come is not what was sent: %v", err)
+			}
+		})
 	}
 }

@@ -61,12 +61,12 @@ func (e *Endpoint) finishSend(t turn) {
 // settle ends a turn. It reports whether there are packets that no one is sending.
 func (e *Endpoint) settle(t turn) (send bool) {
 	e.note(t)
-	for len(e.started) > 0 {
-		c := e.started[0]
-		e.started = e.started[1:]
-		c.begun(t)
+	for i := 0; i < len(e.started); i++ {
+		e.started[i].begun(t)
 		e.note(t)
 	}
+	clear(e.started)
+	e.started = e.started[:0]
 	for _, c := range e.woken {
 		if c.credit > 0 {
 			c.a.Read(c.credit, t.now, t.Output)

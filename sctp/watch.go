@@ -10,16 +10,17 @@ import (
 	"github.com/isthmus-net/isthmus/sctp/assoc"
 )
 
-// watch follows the host, until the endpoint is closed.
+// watch follows the host, until the endpoint is closed. Of changes that come together the last one has it looked at.
 func (e *Endpoint) watch(changes <-chan port.Change) {
-	for {
+	for news := false; ; {
 		select {
 		case c, open := <-changes:
 			if !open {
 				return
 			}
-			if c.Kind != port.RouteChanged {
+			if news = news || c.Kind != port.RouteChanged; news && len(changes) == 0 {
 				e.look()
+				news = false
 			}
 		case <-e.finished:
 			e.stopWatch()

@@ -104,7 +104,7 @@ func (p *Pairs) sendFragmented(s *pairSender, pkts []Paired) {
 // send sends up to MaxBatch packets.
 func (p *Pairs) send(s *pairSender, pkts []Paired, trains bool) {
 	hdrs := s.hdrs[:s.load(pkts, trains)]
-	again := -1
+	again := -1 // the header that is tried once more
 	for first := 0; first < len(hdrs); {
 		n, errno := sendmmsg(p.udp.guard.fd, hdrs[first:])
 		p.udp.writeCalls.Add(1)
@@ -116,9 +116,7 @@ func (p *Pairs) send(s *pairSender, pkts []Paired, trains bool) {
 		if errno == 0 || errno == unix.EINTR {
 			continue
 		}
-		if p.onError != nil && isReported(errno) && again != first {
-			// The kernel may speak of an earlier packet.
-			p.readErrors()
+		if again != first && p.mayRetry(errno) {
 			again = first
 			continue
 		}
@@ -137,6 +135,25 @@ func (p *Pairs) send(s *pairSender, pkts []Paired, trains bool) {
 		pkts = pkts[count:]
 		first++
 	}
+}
+
+// roomWait is how long a packet may wait for room in the socket's buffer: what the device sends meanwhile is more than
+// a path loses by waiting.
+const roomWait = 20 // milliseconds
+
+// mayRetry reports whether a packet that the kernel has refused is to be tried once more: the error may be that of an
+// earlier packet, and what a queue has no room for may find some. Where all senders of a device wait, none loses what
+// the network would have carried.
+func (p *Pairs) mayRetry(errno unix.Errno) bool {
+	switch {
+	case errno == unix.EAGAIN:
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.udp.guard.fd), Events: unix.POLLOUT}}, roomWait)
+		return err == nil && n > 0
+	case p.onError != nil && isReported(errno):
+		p.readErrors()
+		return true
+	}
+	return false
 }
 
 // load fills the headers and returns how many.

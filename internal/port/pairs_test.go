@@ -180,3 +180,54 @@ func TestPairsReportErrors(t *testing.T) {
 		})
 	}
 }
+
+// TestPairsWaitForRoom sends faster than a device does, by a socket with a small buffer: nothing is lost.
+func TestPairsWaitForRoom(t *testing.T) {
+	n := testutil.NewNetns(t)
+	n.Do(t, func() error {
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "slow"}, PeerName: "far"}); err != nil {
+			return err
+		}
+		for _, name := range []string{"slow", "far"} {
+			link, err := netlink.LinkByName(name)
+			if err != nil {
+				return err
+			}
+			if err := netlink.LinkSetUp(link); err != nil {
+				return err
+			}
+		}
+		slow, err := netlink.LinkByName("slow")
+		if err != nil {
+			return err
+		}
+		addr, err := netlink.ParseAddr("192.0.2.1/24")
+		if err != nil {
+			return err
+		}
+		if err := netlink.AddrAdd(slow, addr); err != nil {
+			return err
+		}
+		neighbour := &netlink.Neigh{LinkIndex: slow.Attrs().Index, State: netlink.NUD_PERMANENT, IP: []byte{192, 0, 2, 2}, HardwareAddr: []byte{2, 0, 0, 0, 0, 2}}
+		if err := netlink.NeighAdd(neighbour); err != nil {
+			return err
+		}
+		const rate = 1 << 20 // octets a second
+		return netlink.QdiscAdd(&netlink.Tbf{
+			QdiscAttrs: netlink.QdiscAttrs{LinkIndex: slow.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
+			Rate:       rate, Buffer: netlink.Xmittime(rate, 2000), Limit: 1 << 20,
+		})
+	})
+	from := netip.MustParseAddr("192.0.2.1")
+	p := pairsIn(t, n, PairsConfig{Addr: netip.AddrPortFrom(from, 0), Buffer: 1})
+	var batch []Paired
+	for i := range 50 {
+		batch = append(batch, Paired{Local: from, Remote: netip.MustParseAddrPort("192.0.2.2:9"), Payload: make([]byte, 1000+i)})
+	}
+	if err := p.WriteBatch(batch); err != nil {
+		t.Fatal(err)
+	}
+	if s := p.Stats(); s.WritePackets != 50 || s.WriteFull != 0 {
+		t.Errorf("%d packets are sent, %d had no room", s.WritePackets, s.WriteFull)
+	}
+}

@@ -1,0 +1,84 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package sctp
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/isthmus-net/isthmus/sctp/assoc"
+)
+
+func newInbox() *inbox { return &inbox{more: newSignal(), quota: 1 << 20} }
+
+// put puts a piece into an inbox.
+func put(b *inbox, stream uint16, first, last bool, text string) {
+	b.put(&assoc.Data{Stream: stream, First: first, Last: last, User: []byte(text)})
+}
+
+func TestInboxJoinsPieces(t *testing.T) {
+	b := newInbox()
+	put(b, 1, true, false, "one ")
+	put(b, 1, false, true, "message")
+	put(b, 1, true, false, "begun ")
+	put(b, 2, true, true, "another stream's")
+	put(b, 1, false, true, "and ended")
+	b.putError(ErrTruncated, MessageInfo{Stream: 3})
+	b.finish(io.EOF)
+	for _, want := range []struct {
+		text        string
+		stream      uint16
+		first, last bool
+		err         error
+	}{
+		{"one messag", 1, true, false, nil},
+		{"e", 1, false, true, nil},
+		{"begun ", 1, true, false, nil},
+		{"another st", 2, true, false, nil},
+		{"ream's", 2, false, true, nil},
+		{"and ended", 1, false, true, nil},
+		{"", 3, false, false, ErrTruncated},
+		{"", 0, false, false, io.EOF},
+		{"", 0, false, false, io.EOF},
+	} {
+		buffer := make([]byte, 10)
+		n, info, _, some, err := b.read(buffer)
+		if !some || string(buffer[:n]) != want.text || info.Stream != want.stream || info.First != want.first || info.Last != want.last || !errors.Is(err, want.err) {
+			t.Errorf("%q, %+v, %v, want %+v", buffer[:n], info, err, want)
+		}
+	}
+}
+
+// TestInboxMemory fills an inbox, and then leaves it nearly empty for long.
+func TestInboxMemory(t *testing.T) {
+	b, buffer := newInbox(), make([]byte, 1<<20)
+	want := bytes.Repeat([]byte("0123456789"), 50_000)
+	put(b, 0, true, true, string(want))
+	n, _, _, _, _ := b.read(buffer)
+	if !bytes.Equal(buffer[:n], want) {
+		t.Fatal("what is read is not what was put in")
+	}
+	if len(b.octets.list) < len(want) {
+		t.Errorf("the memory for %d octets is gone at once", len(want))
+	}
+	for range 2 * maxRests {
+		put(b, 0, true, true, "little")
+		b.read(buffer)
+	}
+	if len(b.octets.list) > leastOctets {
+		t.Errorf("%d octets of memory are kept", len(b.octets.list))
+	}
+}
+
+func TestClosedInboxTakesNothing(t *testing.T) {
+	b := newInbox()
+	put(b, 0, true, true, "unread")
+	if credit := b.close(); credit != 6 {
+		t.Errorf("%d octets are given back of what was not read", credit)
+	}
+	if credit := b.put(&assoc.Data{User: []byte("late")}); credit != 4 || b.pieces.length != 0 {
+		t.Errorf("%d octets are given back of what came late, and %d pieces are kept", credit, b.pieces.length)
+	}
+}
