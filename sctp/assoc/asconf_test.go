@@ -463,3 +463,15 @@ func TestAbortToDeletedAddress(t *testing.T) {
 		}
 	}
 }
+
+// TestLastAddressStays keeps one address, also if the others are on their way out (RFC 5061 section 5.3, F5).
+func TestLastAddressStays(t *testing.T) {
+	s := authentic(t, both, 2, 1, func(*Parameters) {})
+	s.ask(Change{DeleteAddress, s.local[0]})
+	if err := s.a.Change([]Change{{DeleteAddress, s.local[1]}}, s.now, &s.out); err != ErrLast {
+		t.Errorf("the last may go: %v", err)
+	}
+	if err := s.a.Change([]Change{{DeleteAddress, s.local[0]}, {DeleteAddress, s.local[1]}}, s.now, &s.out); err != ErrLast {
+		t.Errorf("both may go: %v", err)
+	}
+}

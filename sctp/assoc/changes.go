@@ -77,7 +77,7 @@ func (a *Association) Change(list []Change, now time.Time, out *Output) error {
 	case !a.addresses || slices.ContainsFunc(list, func(c Change) bool { return !a.changes.takesChange(c) }):
 		return ErrNoChanges
 	}
-	stays := func(p *Path) bool { return !slices.Contains(list, Change{DeleteAddress, p.Local}) }
+	stays := func(p *Path) bool { return p.use != deleting && !slices.Contains(list, Change{DeleteAddress, p.Local}) }
 	if !slices.ContainsFunc(a.paths, stays) && !slices.ContainsFunc(list, func(c Change) bool { return c.Kind == AddAddress }) {
 		return ErrLast // RFC 5061 section 5.3, F5
 	}
