@@ -50,6 +50,8 @@ type Endpoint struct {
 	gaps    []chunk.Block // of the SACK that is written
 	free    messages
 	pieces  buffers
+
+	assemblies []*assembly // that are empty
 }
 
 // New makes an endpoint.
