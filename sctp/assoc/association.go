@@ -212,7 +212,7 @@ func (a *Association) tick(now time.Time, out *Output) {
 func (a *Association) handle(in *arrival, out *Output) {
 	p := a.pathOf(in)
 	if p != nil {
-		p.heard, p.port = true, in.Port // RFC 6951 section 5.4
+		a.hear(p, in.Port)
 	}
 	a.arrivals = arrivals{octets: len(in.chunks)}
 	for rest := in.chunks; len(rest) > 0 && a.state != closed; {
