@@ -111,8 +111,50 @@ func TestHiddenAddresses(t *testing.T) {
 	if ack := s.initAck(); len(ack.Addresses)+len(ack.AddressTypes) > 0 {
 		t.Errorf("listed are %v", ack.Addresses)
 	}
-	s.accept()
-	if address := s.a.known(); !address.IsUnspecified() {
-		t.Errorf("an ASCONF names %v", address)
+}
+
+// TestHiddenChanges adds an address, prefers it and deletes the other, without naming one: each ASCONF comes from where its
+// wildcard says (RFC 6951 section 5.7).
+func TestHiddenChanges(t *testing.T) {
+	at := dual()
+	second := at[0][1]
+	at[0] = at[0][:1]
+	w := newWorld(t, at, Defaults())
+	h := w.hosts[0]
+	h.end.config.Hidden = true
+	w.connect(at[1]...)
+	w.run(5 * time.Second)
+	h.end.SetAddresses(append(at[0], second))
+	w.trace = func(from int, p Packet) {
+		_, rest, _ := chunk.Open(p.Octets)
+		for from == 0 && len(rest) > 0 {
+			c, after, err := chunk.Next(rest)
+			if rest = after; err != nil || c.Type != chunk.TypeASCONF {
+				continue
+			}
+			asconf, err := chunk.ParseASCONF(c.Body)
+			if err != nil || !asconf.Address.IsUnspecified() {
+				t.Errorf("the ASCONF names %v, %v", asconf.Address, err)
+			}
+			r, _, _, more, err := chunk.NextRequest(asconf.Requests)
+			if err != nil || !r.Address.IsUnspecified() || len(more) > 0 || p.Local != second {
+				t.Errorf("from %v: %v of %v, %v", p.Local, r.Type, r.Address, err)
+			}
+		}
+	}
+	if err := h.a.Change([]Change{{AddAddress, second}, {PreferAddress, second}, {DeleteAddress, at[0][0]}}, w.now, &h.out); err != nil {
+		t.Fatal(err)
+	}
+	h.flush()
+	w.run(5 * time.Second)
+	peer := w.hosts[1].a
+	if !h.saw(ChangeDone) || len(h.a.paths) != 2 || len(peer.paths) != 2 || peer.primary.Remote != second {
+		t.Errorf("%d and %d paths, the peer's primary one is %v", len(h.a.paths), len(peer.paths), peer.primary.Pair)
+	}
+	h.say(0, []byte("from the new one"), false)
+	w.run(time.Second)
+	w.expect(1, []string{"0:from the new one"})
+	if err := h.a.Change([]Change{{AddAddress, at[0][0]}, {AddAddress, addresses("2001:db8:3::a")[0]}, {DeleteAddress, second}}, w.now, &h.out); err != ErrHidden {
+		t.Errorf("one of three may go: %v", err)
 	}
 }
