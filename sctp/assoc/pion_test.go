@@ -140,14 +140,11 @@ func (p *pionWorld) flush(now time.Time, up bool) bool {
 		p.net.send(toPion, packet.Octets)
 	}
 	for _, e := range h.out.Events {
-		if e.Kind == Accepted {
-			h.a = e.Association
-		}
+		read += h.note(e)
 		if !up && (e.Kind == Accepted || e.Kind == Connected) {
 			up = true
 			close(p.ready)
 		}
-		read += h.note(e)
 	}
 	h.out.Reset()
 	if read > 0 {
