@@ -101,9 +101,11 @@ func newPionWorld(t *testing.T, percentLost int, server, interleaved bool) *pion
 		t.Fatal(err)
 	}
 	<-p.ready
-	if p.ours.a.interleaved != interleaved {
-		t.Errorf("interleaved: %t, want %t", p.ours.a.interleaved, interleaved)
-	}
+	p.do(func(time.Time) {
+		if p.ours.a.interleaved != interleaved {
+			t.Errorf("interleaved: %t, want %t", p.ours.a.interleaved, interleaved)
+		}
+	})
 	return p
 }
 
