@@ -267,7 +267,8 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// Close is CloseWrite, and reads no more.
+// Close is CloseWrite, and reads no more. What was written is delivered behind it: a peer that does not take it ends
+// the association by an error, or after five times RTO.Max.
 func (c *Conn) Close() error {
 	t := c.endpoint.begin()
 	was := c.shut
