@@ -161,6 +161,9 @@ func TestAddressComesAndGoes(t *testing.T) {
 			if got := server.RemoteAddr().(*Addr).Hosts; !slices.Equal(got, want) {
 				t.Errorf("the server knows the client by %v", got)
 			}
+			if got := client.LocalAddr().(*Addr).Hosts; !slices.Equal(got, want) {
+				t.Errorf("the client has %v", got)
+			}
 		})
 	}
 }
