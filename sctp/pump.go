@@ -91,31 +91,46 @@ func (e *Endpoint) settle(t turn) (send bool) {
 	return (len(t.Packets) > 0 || e.closed) && !e.sending
 }
 
-// send sends what has come out of the engine, until there is no more: what comes while packets are being sent is
-// taken along by the same goroutine. So packets leave in the order that the engine gave them, and under load many in
-// one system call.
+// rounds is how often who sends takes along what others have added meanwhile, before a goroutine goes on that does
+// nothing else: a reader has packets to read, and a user other things to do.
+const rounds = 2
+
+// send sends what has come out of the engine: what comes while packets are being sent is taken along by the same
+// goroutine. So packets leave in the order that the engine gave them, and under load many in one system call.
 func (e *Endpoint) send() {
-	for {
-		e.mu.Lock()
-		if len(e.filling.Packets) == 0 {
-			e.sending = false
-			release := e.closed && !e.released
-			e.released = e.released || release
-			e.mu.Unlock()
-			if release {
-				e.release()
-			}
+	for range rounds {
+		if !e.sendRound() {
 			return
 		}
-		out := e.filling
-		e.filling, e.leaving = e.leaving, out
-		e.mu.Unlock()
-		e.sockets.write(out.Packets)
-		out.Reset()
 	}
+	e.mu.Lock()
+	e.sending = false
+	e.mu.Unlock()
+	e.quick.send()
 }
 
-// sendQuick sends for users who send quickly.
+// sendRound sends what there is. It returns false if there was nothing: then the caller sends no more.
+func (e *Endpoint) sendRound() bool {
+	e.mu.Lock()
+	if len(e.filling.Packets) == 0 {
+		e.sending = false
+		release := e.closed && !e.released
+		e.released = e.released || release
+		e.mu.Unlock()
+		if release {
+			e.release()
+		}
+		return false
+	}
+	out := e.filling
+	e.filling, e.leaving = e.leaving, out
+	e.mu.Unlock()
+	e.sockets.write(out.Packets)
+	out.Reset()
+	return true
+}
+
+// sendQuick sends for users who send quickly, and for whoever has sent long enough.
 func (e *Endpoint) sendQuick() {
 	for {
 		select {
@@ -127,8 +142,8 @@ func (e *Endpoint) sendQuick() {
 		mine := !e.sending
 		e.sending = true
 		e.mu.Unlock()
-		if mine {
-			e.send()
+		for mine && e.sendRound() {
+			continue
 		}
 	}
 }

@@ -37,7 +37,7 @@ func (e *Endpoint) openRaw() error {
 		return err
 	}
 	err := e.openFamilies(func(at netip.Addr) (*port.Pairs, error) {
-		return port.ListenPairs(port.PairsConfig{Addr: netip.AddrPortFrom(at, 0), Protocol: unix.IPPROTO_SCTP, Port: e.addr.Port})
+		return port.ListenPairs(port.PairsConfig{Addr: netip.AddrPortFrom(at, 0), Protocol: unix.IPPROTO_SCTP, Port: e.addr.Port, Small: e.transient})
 	})
 	if err != nil {
 		_ = e.claim.Close()

@@ -74,7 +74,7 @@ func (e *Endpoint) openUDP(listen bool) error {
 	for try := 1; ; try++ {
 		e.addr.UDP = want
 		err := e.openFamilies(func(at netip.Addr) (*port.Pairs, error) {
-			s, err := port.ListenPairs(port.PairsConfig{Addr: netip.AddrPortFrom(at, e.addr.UDP)})
+			s, err := port.ListenPairs(port.PairsConfig{Addr: netip.AddrPortFrom(at, e.addr.UDP), Small: e.transient})
 			if err == nil {
 				e.addr.UDP = s.LocalAddr().Port() // the other family's, too
 			}

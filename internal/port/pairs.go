@@ -22,6 +22,8 @@ type PairsConfig struct {
 	// SCTP have that.
 	Protocol int
 	Port     uint16
+	// Small makes a socket for few peers: it reads fewer packets at once, and takes a quarter of the memory.
+	Small bool
 }
 
 // Paired is a packet with both its addresses.
@@ -35,7 +37,8 @@ type Paired struct {
 
 // Pairs is a socket of one family for protocols that know the path of each packet: every packet
 // that it sends names its source, and none is fragmented, neither here (EMSGSIZE) nor on the way.
-// What the kernel believes of the path's MTU does not count.
+// What the kernel believes of the path's MTU does not count. Other than those of [UDP] its reads
+// wait in Go's poller, and have no thread.
 type Pairs struct {
 	udp UDP
 	v6  bool
@@ -50,7 +53,20 @@ type Pairs struct {
 const (
 	pairBuffers    = 16
 	rawPairBuffers = 32
+	smallShare     = 4
 )
+
+// buffers is how many of them a socket has.
+func (c *PairsConfig) buffers() int {
+	n := pairBuffers
+	if c.Protocol != 0 {
+		n = rawPairBuffers
+	}
+	if c.Small {
+		n /= smallShare
+	}
+	return n
+}
 
 // ListenPairs opens the socket in the calling thread's network namespace.
 func ListenPairs(cfg PairsConfig) (*Pairs, error) {
@@ -75,7 +91,10 @@ func ListenPairs(cfg PairsConfig) (*Pairs, error) {
 	}
 	p.udp.guard.fd = fd
 	p.out.make = func() *pairSender { return newPairSender(p.v6) }
-	if err := p.setUp(cfg); err != nil {
+	if err = p.setUp(cfg); err == nil {
+		p.udp.poller, err = newPoller(fd)
+	}
+	if err != nil {
 		p.udp.guard.release()
 		return nil, err
 	}
@@ -85,7 +104,7 @@ func ListenPairs(cfg PairsConfig) (*Pairs, error) {
 func (p *Pairs) setUp(cfg PairsConfig) error {
 	fd := p.udp.guard.fd
 	if !p.raw {
-		if err := p.udp.setUp(UDPConfig{Addr: cfg.Addr, Buffer: cfg.Buffer, buffers: pairBuffers}, false); err != nil {
+		if err := p.udp.setUp(UDPConfig{Addr: cfg.Addr, Buffer: cfg.Buffer, buffers: cfg.buffers()}, false); err != nil {
 			return err
 		}
 		return setFragment(fd, p.v6, false)
@@ -94,7 +113,7 @@ func (p *Pairs) setUp(cfg PairsConfig) error {
 		return err
 	}
 	cfg.Addr = netip.AddrPortFrom(cfg.Addr.Addr(), 0)
-	if err := p.udp.setUp(UDPConfig{Addr: cfg.Addr, Buffer: cfg.Buffer, buffers: rawPairBuffers, raw: true}, false); err != nil {
+	if err := p.udp.setUp(UDPConfig{Addr: cfg.Addr, Buffer: cfg.Buffer, buffers: cfg.buffers(), raw: true}, false); err != nil {
 		return err
 	}
 	p.udp.noSegments.Store(true)
@@ -179,4 +198,7 @@ func (p *Pairs) LocalAddr() netip.AddrPort { return p.udp.LocalAddr() }
 func (p *Pairs) Stats() Stats { return p.udp.Stats() }
 
 // Close makes a waiting ReadBatch return ErrClosed.
-func (p *Pairs) Close() error { return p.udp.Close() }
+func (p *Pairs) Close() error {
+	_ = p.udp.Close()
+	return p.udp.poller.file.Close()
+}

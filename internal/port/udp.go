@@ -54,6 +54,7 @@ type UDP struct {
 	onRefusal func(to netip.AddrPort)
 	// onError, if set, takes what is in the error queue.
 	onError func()
+	poller  *poller // nil if reads wait in the kernel
 	// noSegments is set when the kernel or the device has shown that it cannot
 	// segment trains of datagrams.
 	noSegments atomic.Bool

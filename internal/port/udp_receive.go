@@ -97,7 +97,7 @@ func (u *UDP) ReadBatch(msgs []Message) (int, error) {
 func (u *UDP) fill(n int) error {
 	r := &u.in
 	r.arm(r.filled)
-	got, errno := recvmmsg(u.guard.fd, r.hdrs[:n], unix.MSG_WAITFORONE)
+	got, errno := u.receive(r.hdrs[:n])
 	if u.guard.closed() {
 		return ErrClosed
 	}
@@ -119,6 +119,14 @@ func (u *UDP) fill(n int) error {
 		return nil
 	}
 	return fmt.Errorf("cannot receive on UDP %s: %w", u.local, errno)
+}
+
+// receive waits in the kernel, or by a poller.
+func (u *UDP) receive(hdrs []mmsghdr) (int, unix.Errno) {
+	if u.poller != nil {
+		return u.poller.receive(hdrs)
+	}
+	return recvmmsg(u.guard.fd, hdrs, unix.MSG_WAITFORONE)
 }
 
 // isReported reports whether an error can be that of an ICMP message, or of an earlier packet (icmp_err_convert and

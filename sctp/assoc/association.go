@@ -84,7 +84,7 @@ func (a *Association) adopt(c *cookie) {
 // meet takes what the peer's INIT or INIT ACK says of it, when we have asked for so many streams (RFC 9260
 // section 5.1.1) and have sent a random number.
 func (a *Association) meet(i *chunk.Init, out uint16, random []byte) {
-	a.peerTag, a.peerWindow = i.Tag, int(i.Window)
+	a.peerTag, a.peerWindow, a.announced = i.Tag, int(i.Window), int(i.Window)
 	a.agree(&i.Options, random)
 	a.changes.begin(a.firstTSN, i.TSN)
 	a.streams = min(out, i.In)
@@ -212,7 +212,7 @@ func (a *Association) tick(now time.Time, out *Output) {
 func (a *Association) handle(in *arrival, out *Output) {
 	p := a.pathOf(in)
 	if p != nil {
-		p.heard, p.port = true, in.Port // RFC 6951 section 5.4
+		a.hear(p, in.Port)
 	}
 	a.arrivals = arrivals{octets: len(in.chunks)}
 	for rest := in.chunks; len(rest) > 0 && a.state != closed; {

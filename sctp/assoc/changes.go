@@ -21,8 +21,7 @@ const (
 	PreferAddress                   // the peer is asked to send there
 )
 
-// Change is one of our addresses that changes (RFC 5061 section 4.2). An unspecified one stands for that which a
-// packet comes from: behind a NAT nobody knows it here (RFC 6951 section 5.7).
+// Change is one of our addresses that changes (RFC 5061 section 4.2).
 type Change struct {
 	Kind    ChangeKind
 	Address netip.Addr
@@ -48,6 +47,7 @@ type changes struct {
 
 // Errors of changes.
 var (
+	ErrHidden    = errors.New("behind a NAT an address can be deleted only if one other is left")
 	ErrNoChanges = errors.New("the peer does not take changes of addresses")
 	ErrLast      = errors.New("an association keeps one address at least")
 )
@@ -77,6 +77,9 @@ func (a *Association) Change(list []Change, now time.Time, out *Output) error {
 	case !a.addresses || slices.ContainsFunc(list, func(c Change) bool { return !a.changes.takesChange(c) }):
 		return ErrNoChanges
 	}
+	if a.endpoint.config.Hidden && !a.deletesAllButOne(list) {
+		return ErrHidden
+	}
 	stays := func(p *Path) bool { return p.use != deleting && !slices.Contains(list, Change{DeleteAddress, p.Local}) }
 	if !slices.ContainsFunc(a.paths, stays) && !slices.ContainsFunc(list, func(c Change) bool { return c.Kind == AddAddress }) {
 		return ErrLast // RFC 5061 section 5.3, F5
@@ -90,6 +93,25 @@ func (a *Association) Change(list []Change, now time.Time, out *Output) error {
 	a.transmit(nil, now, out)
 	a.endpoint.settle(a)
 	return nil
+}
+
+// deletesAllButOne reports whether each deletion leaves one address: a wildcard deletes all but that.
+func (a *Association) deletesAllButOne(list []Change) bool {
+	locals := map[netip.Addr]bool{}
+	for _, p := range a.paths {
+		locals[p.Local] = true
+	}
+	for _, c := range list {
+		switch c.Kind {
+		case AddAddress:
+			locals[c.Address] = true
+		case DeleteAddress:
+			if delete(locals, c.Address); len(locals) > 1 {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // prepare makes the paths of an address that is added, by which only an ASCONF goes until the peer has it, and
@@ -142,45 +164,61 @@ func (a *Association) nextChange(now time.Time, out *Output) {
 	if c.chunk != nil || len(c.waiting) == 0 {
 		return
 	}
-	for _, one := range c.waiting {
-		if c.takesChange(one) {
+	for len(c.waiting) > 0 && (len(c.out) == 0 || !a.endpoint.config.Hidden) { // a wildcard stands for one address
+		one := c.waiting[0]
+		if c.waiting = c.waiting[1:]; c.takesChange(one) {
 			c.out = append(c.out, one)
 		} else {
 			a.conclude(one, chunk.CauseUnrecognizedParameters, now, out)
 		}
 	}
-	if c.waiting = nil; len(c.out) == 0 {
+	if len(c.out) == 0 {
 		return
 	}
 	var requests []byte
 	for i, one := range c.out {
 		t := [...]chunk.ParameterType{chunk.ParamAddIP, chunk.ParamDeleteIP, chunk.ParamSetPrimary}[one.Kind]
-		requests = chunk.AppendRequest(requests, chunk.Request{Type: t, Correlation: uint32(i), Address: one.Address.WithZone("")})
+		requests = chunk.AppendRequest(requests, chunk.Request{Type: t, Correlation: uint32(i), Address: a.onWire(one.Address)})
 	}
-	asconf := chunk.ASCONF{Serial: c.next, Address: a.known(), Requests: requests}
+	asconf := chunk.ASCONF{Serial: c.next, Address: a.onWire(a.known()), Requests: requests}
 	c.chunk = asconf.Append(nil)
 	c.next++
-	c.path = a.destination()
-	if !c.path.usable() {
+	if c.path = a.destination(); !c.path.usable() || !a.mayAsk(c.path) {
 		c.path = a.changePath(nil)
 	}
 	a.sendChange(now, out)
 }
 
+// onWire is an address of ours as a chunk has it: behind a NAT, where no one knows it, the one of all zeros (RFC 6951 section
+// 5.7). In a request that stands for where the packet comes from, and in a deletion for all but that.
+func (a *Association) onWire(address netip.Addr) netip.Addr {
+	switch {
+	case !a.endpoint.config.Hidden:
+		return address.WithZone("")
+	case address.Is4():
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+// mayAsk reports whether the changes that are out may be asked for by a path. If they name no address it must come from
+// the right one.
+func (a *Association) mayAsk(p *Path) bool {
+	if !a.endpoint.config.Hidden || len(a.changes.out) == 0 {
+		return true
+	}
+	one := a.changes.out[0]
+	return (p.Local == one.Address) != (one.Kind == DeleteAddress)
+}
+
 // known is an address of ours that the peer has (RFC 5061 section 5.3.2).
 func (a *Association) known() netip.Addr {
-	if a.endpoint.config.Hidden {
-		if a.paths[0].Local.Is4() {
-			return netip.IPv4Unspecified()
-		}
-		return netip.IPv6Unspecified()
-	}
 	for _, p := range a.paths {
 		if p.use != adding {
-			return p.Local.WithZone("")
+			return p.Local
 		}
 	}
-	return a.paths[0].Local.WithZone("")
+	return a.paths[0].Local
 }
 
 // changePath is a path for an ASCONF in place of one by which it went: the best of those in use, or one of an
@@ -188,7 +226,7 @@ func (a *Association) known() netip.Addr {
 func (a *Association) changePath(not *Path) *Path {
 	best := not
 	for _, p := range a.paths {
-		if p == not || !p.confirmed || p.use == deleting {
+		if p == not || !p.confirmed || p.use == deleting || !a.mayAsk(p) {
 			continue
 		}
 		if best == nil || best == not || p.state < best.state || p.state == best.state && p.errors < best.errors {

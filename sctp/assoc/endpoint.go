@@ -44,12 +44,15 @@ type Endpoint struct {
 	byTag   map[uint32]*Association
 	byPeer  map[netip.AddrPort]*Association
 	timers  timers
+	origin  time.Time // from which the beats of heartbeats count
 
 	dice    [8]byte
 	control []byte        // chunks that answer the packet that is handled
 	gaps    []chunk.Block // of the SACK that is written
 	free    messages
 	pieces  buffers
+
+	assemblies []*assembly // that are empty
 }
 
 // New makes an endpoint.

@@ -35,14 +35,22 @@ func (a *Association) startHeartbeats(now time.Time) {
 	}
 }
 
+// beatsInRTO is into how many beats an RTO is divided.
+const beatsInRTO = 32
+
 // heartbeatTime is when a path's next heartbeat is due if it is idle from now on; zero if it has none. The RTO
-// is jittered by half of it either way (RFC 9260 section 8.3).
+// is jittered by half of it either way (RFC 9260 section 8.3), and then up to the endpoint's next beat: of thousands of
+// associations at rest many are due together, and leave, and are answered, in few system calls.
 func (a *Association) heartbeatTime(p *Path, now time.Time) time.Time {
 	if p.Parameters.HeartbeatInterval < 0 {
 		return time.Time{}
 	}
-	jitter := time.Duration(a.endpoint.random64() % uint64(p.rto+1))
-	return now.Add(p.Parameters.HeartbeatInterval + p.rto/2 + jitter)
+	e, beat := a.endpoint, max(p.rto/beatsInRTO, 1)
+	if e.origin.IsZero() {
+		e.origin = now
+	}
+	at := now.Add(p.Parameters.HeartbeatInterval + p.rto/2 + time.Duration(e.random64()%uint64(p.rto-beat+1)))
+	return at.Add((beat - at.Sub(e.origin)%beat) % beat)
 }
 
 // alive reports whether the association has heartbeats, and data that is sent (RFC 9260 sections 6 and 8.3).

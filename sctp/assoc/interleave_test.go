@@ -205,3 +205,13 @@ func TestTSNWraps(t *testing.T) {
 		t.Errorf("the TSN is %#x", a.nextTSN)
 	}
 }
+
+// TestKindsOfData ends an association that gets DATA where I-DATA was agreed upon, and the other way round (RFC 8260
+// section 2.2.3).
+func TestKindsOfData(t *testing.T) {
+	for _, interleaved := range []bool{false, true} {
+		s := forwarding(t, interleaved)
+		s.peer((&chunk.Data{TSN: scriptTSN, First: true, Last: true, User: []byte("x")}).Append(nil, !interleaved))
+		s.expect(fmt.Sprint(interleaved), "ABORT:13")
+	}
+}

@@ -147,6 +147,17 @@ func (a *Association) pathOf(in *arrival) *Path {
 	return a.addPath(in.Pair, in.Port, peers.confirmed)
 }
 
+// hear books that something has come by a path, and the peer's port of UDP: packets to the address go there, also from
+// other addresses of ours by which nothing has come yet (RFC 6951 section 5.4).
+func (a *Association) hear(p *Path, port uint16) {
+	p.heard = true
+	for _, other := range a.paths {
+		if other == p || other.Remote == p.Remote && !other.heard {
+			other.port = port
+		}
+	}
+}
+
 // strike books an answer that a path has missed (RFC 9260 section 8.2, RFC 7829 section 3.2), and that the
 // association has, if its data goes there (section 8.1).
 func (a *Association) strike(p *Path, association bool, now time.Time, out *Output) {

@@ -105,8 +105,20 @@ func (a *Association) assembly(list *[]*assembly, message uint32) *assembly {
 	if at > 0 && (*list)[at-1].message == message {
 		return (*list)[at-1]
 	}
-	m := &assembly{message: message}
+	m := a.endpoint.emptyAssembly()
+	m.message = message
 	*list = slices.Insert(*list, at, m)
+	return m
+}
+
+// emptyAssembly returns one that was used before, if there is one.
+func (e *Endpoint) emptyAssembly() *assembly {
+	last := len(e.assemblies) - 1
+	if last < 0 {
+		return &assembly{}
+	}
+	m := e.assemblies[last]
+	e.assemblies = e.assemblies[:last]
 	return m
 }
 
@@ -149,12 +161,17 @@ func (a *Association) drop(p piece) {
 	a.endpoint.pieces.release(p.user)
 }
 
-// forget drops what is left of a message.
+// forget drops what is left of a message, which must not be used any more: its memory is kept for another, unless
+// it is of very many pieces.
 func (a *Association) forget(m *assembly) {
 	for _, p := range m.pieces {
 		a.drop(p)
 	}
-	m.pieces = nil
+	clear(m.pieces)
+	*m = assembly{pieces: m.pieces[:0]}
+	if e := a.endpoint; len(e.assemblies) < maxFree && cap(m.pieces) <= maxFree {
+		e.assemblies = append(e.assemblies, m)
+	}
 }
 
 // run is how many pieces of a message can be delivered: from its first one, or from where delivery stands, as

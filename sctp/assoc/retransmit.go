@@ -17,7 +17,7 @@ func (a *Association) timeout(p *Path, now time.Time, out *Output) {
 	a.endpoint.Counters.Timeouts++
 	p.congestion.timeout(a.fragmentRoom(p))
 	a.countTimeout(p, now)
-	if a.probing && a.sackHeard { // section 6.1, A: the peer is there, and has no room
+	if a.closedTo(p) && a.sackHeard { // section 6.1, A: the peer is there, and has no room
 		p.backOff()
 	} else {
 		a.strike(p, true, now, out)
@@ -37,6 +37,13 @@ func (a *Association) timeout(p *Path, now time.Time, out *Output) {
 	a.abandon(now, out)
 	a.forward(now, out)
 	a.sendAgain(nil, now, out)
+}
+
+// closedTo reports whether the peer has no room for what is in flight by a path: it was sent to probe a closed window, or
+// the window has closed since.
+func (a *Association) closedTo(p *Path) bool {
+	at := a.oldest(p)
+	return a.probing || at >= 0 && a.announced < a.sent.at(at).size
 }
 
 // firstMarked finds the first chunk that is to be sent again, and where it goes.

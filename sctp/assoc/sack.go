@@ -48,6 +48,9 @@ func (a *Association) takeSACK(from *Path, s *chunk.SACK, gaps bool, now time.Ti
 		a.abort(from, ReasonViolation, chunk.Cause{Code: chunk.CauseProtocolViolation, Value: []byte("a TSN is acknowledged that was not sent")}, out)
 		return
 	}
+	if gaps {
+		a.announced = int(s.Window)
+	}
 	for _, p := range a.paths {
 		p.ack = acked{before: p.flight}
 	}

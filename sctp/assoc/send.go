@@ -24,6 +24,7 @@ type sender struct {
 	blocked bool         // our user waits for room
 
 	peerWindow int // octets that the peer has room for (RFC 9260 section 6.2.1)
+	announced  int // window of the last SACK
 	outside    int // octets of user data in flight
 	marked     int // chunks that are to be sent again
 

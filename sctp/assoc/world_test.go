@@ -25,11 +25,12 @@ type world struct {
 	flies []flight
 	dice  *rand.Rand
 
-	delay func(Pair) time.Duration // one way, by the sender's pair
-	udp   uint16                   // the port that packets travel to; 0 in IP
-	mtu   func(Pair) int           // of the packets of IP that pass; nil is without end
-	lost  func(from int, p Packet) bool
-	trace func(from int, p Packet)
+	delay   func(Pair) time.Duration // one way, by the sender's pair
+	udp     uint16                   // the port that packets travel to; 0 in IP
+	mtu     func(Pair) int           // of the packets of IP that pass; nil is without end
+	lost    func(from int, p Packet) bool
+	trace   func(from int, p Packet)
+	checked bool // the books are, after each call
 }
 
 // flight is a packet on its way, at its receiver's end of the pair.
@@ -150,6 +151,9 @@ func (h *host) flush() {
 		if read > 0 && h.reads && h.a != nil {
 			h.a.Read(read, h.w.now, &h.out)
 		}
+	}
+	if h.w.checked && h.a != nil {
+		checkSums(h.w.t, h.a)
 	}
 }
 

@@ -1,0 +1,55 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package port
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// poller receives from a socket with the help of Go's poller, for sockets of which a process may have thousands: one
+// that waits in the kernel has a thread to itself.
+type poller struct {
+	file  *os.File // of a descriptor of its own, which it closes
+	conn  syscall.RawConn
+	try   func(fd uintptr) bool
+	hdrs  []mmsghdr
+	got   int
+	errno unix.Errno
+}
+
+// newPoller makes one for a socket.
+func newPoller(fd int) (*poller, error) {
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		err = unix.SetNonblock(own, true)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot poll a socket: %w", err)
+	}
+	p := &poller{file: os.NewFile(uintptr(own), "socket")}
+	if p.conn, err = p.file.SyscallConn(); err != nil {
+		p.file.Close()
+		return nil, fmt.Errorf("cannot poll a socket: %w", err)
+	}
+	p.try = p.receiveNow
+	return p, nil
+}
+
+// receive is recvmmsg, and waits for the first message. Once the poller is closed it returns EBADF.
+func (p *poller) receive(hdrs []mmsghdr) (int, unix.Errno) {
+	p.hdrs = hdrs
+	if err := p.conn.Read(p.try); err != nil {
+		return 0, unix.EBADF
+	}
+	return p.got, p.errno
+}
+
+// receiveNow reports whether there was something.
+func (p *poller) receiveNow(fd uintptr) bool {
+	p.got, p.errno = recvmmsg(int(fd), p.hdrs, unix.MSG_DONTWAIT)
+	return p.errno != unix.EAGAIN
+}
