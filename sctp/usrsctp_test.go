@@ -88,7 +88,8 @@ func TestUsrsctpInterleaved(t *testing.T) {
 	w := newWorld(t)
 	par := parameters()
 	par.Interleaving = true
-	p := w.peer(inUDP, theirs, nil, "interleaving=1", "echo=1")
+	// It delivers no beginning of a message before that has half of its buffer: several fill it, and all stands still.
+	p := w.peer(inUDP, theirs, nil, "interleaving=1", "echo=1", "receive-buffer=1048576")
 	stop := w.capture()
 	conn := w.dial(inUDP, par, ours, theirs)
 	done := make(chan error, 1)
@@ -159,7 +160,6 @@ func (w *world) cut(by transport, theirs []string, weSend bool) {
 		done <- err
 	}()
 	time.Sleep(300 * time.Millisecond)
-	first := conn.Status().Current
 	w.wires[0].Cut()
 	w.happens(events, sctp.PathFailing)
 	time.Sleep(300 * time.Millisecond)
@@ -168,9 +168,6 @@ func (w *world) cut(by transport, theirs []string, weSend bool) {
 	if err := <-done; err != nil {
 		w.t.Fatal(err)
 	}
-	if weSend && conn.Status().Current != first {
-		w.t.Errorf("data goes by %v, and not again by %v", conn.Status().Current, first)
-	}
 	if err := conn.Shutdown(w.ctx); err != nil {
 		w.t.Fatal(err)
 	}
@@ -178,6 +175,7 @@ func (w *world) cut(by transport, theirs []string, weSend bool) {
 	if weSend {
 		received = w.traffic(p, "received")
 	} else {
+		w.says(p, "done")
 		sent = w.traffic(p, "sent")
 	}
 	w.same(sent, received)
@@ -222,6 +220,7 @@ func TestUsrsctpChangesAddresses(t *testing.T) {
 	stop := w.capture()
 	conn := w.dial(inUDP, parameters(), ours, theirs[:1])
 	events := conn.Events()
+	w.says(p, "up 4 4")
 	flow := w.flow(conn)
 	w.order(p, "add "+them2)
 	w.happens(events, sctp.AddressAdded)
@@ -295,23 +294,25 @@ func TestUsrsctpAborts(t *testing.T) {
 // begins again (RFC 9260 section 5.2).
 func TestUsrsctpRestarts(t *testing.T) {
 	newWorld(t).eachTransport(func(w *world, by transport) {
+		// Nothing of ours is to come while it is away: of a host that has no SCTP at the moment the kernel says so, and
+		// who begins again does not know the association. Either would end it.
 		par := parameters()
-		// We are silent while it is away: of a host that has no SCTP at the moment, the kernel says so, which would end
-		// the association.
 		par.HeartbeatInterval, par.SACKDelay, par.MaxMTU = -1, 0, 1280
 		l := w.listen(by, par, ours)
-		first := w.peer(by, theirs, ours, "source=1", "count=10")
+		first := w.peer(by, theirs, ours, "source=1", "count=10", "heartbeat=0")
 		conn := w.accept(l)
 		events := conn.Events()
 		if _, err := readAll(conn, 10); err != nil {
 			w.t.Fatal(err)
 		}
 		w.confirmed(conn)
+		w.cutBoth()
 		if err := first.Signal(syscall.SIGKILL); err != nil {
 			w.t.Fatal(err)
 		}
 		<-first.Done()
-		second := w.peer(by, theirs, ours, "source=1", "count=20")
+		second := w.peer(by, theirs, ours, "source=1", "count=20", "heartbeat=0")
+		w.restoreBoth()
 		w.happens(events, sctp.Restarted)
 		if _, _, err := conn.ReadMessage(nil); !errors.Is(err, sctp.ErrRestarted) {
 			w.t.Errorf("error %v, want that the peer has begun again", err)
@@ -331,15 +332,22 @@ func TestWeRestart(t *testing.T) {
 		p := w.peer(by, theirs, nil)
 		first := w.open(by, parameters(), ours)
 		w.dialFrom(first, theirs)
-		for _, wire := range w.wires {
-			wire.Cut()
-		}
+		w.cutBoth()
 		w.close(first)
+		par := parameters()
+		par.MaxInitRetrans = 1000
+		end := w.open(by, par, ours)
+		dialed := make(chan *sctp.Conn)
+		go func() {
+			defer close(dialed)
+			dialed <- w.dialFrom(end, theirs)
+		}()
 		w.says(p, "path "+us1+" unreachable") // what was on its way is gone
-		for _, wire := range w.wires {
-			wire.Restore()
+		w.restoreBoth()
+		second := <-dialed
+		if second == nil {
+			w.t.FailNow()
 		}
-		second := w.dial(by, parameters(), ours, theirs)
 		w.says(p, "restart")
 		sent, err := writeAll(second, 20, 1000, 0)
 		if err != nil {

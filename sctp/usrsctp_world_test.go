@@ -180,10 +180,10 @@ func (w *world) peer(by transport, local, remote []string, settings ...string) *
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() {
-		if w.t.Failed() {
-			w.t.Logf("usrsctp:\n%s", p.Log())
-		}
 		_ = p.Stop()
+		if w.t.Failed() {
+			w.t.Logf("usrsctp, which ended by %v:\n%s", p.Wait(), p.Log())
+		}
 	})
 	return p
 }
@@ -310,6 +310,18 @@ func (w *world) happens(events <-chan sctp.Event, kind sctp.EventKind) sctp.Even
 		case <-w.ctx.Done():
 			w.t.Fatalf("no event %q", kind)
 		}
+	}
+}
+
+func (w *world) cutBoth() {
+	for _, wire := range w.wires {
+		wire.Cut()
+	}
+}
+
+func (w *world) restoreBoth() {
+	for _, wire := range w.wires {
+		wire.Restore()
 	}
 }
 

@@ -45,8 +45,9 @@ func (e *Endpoint) HandleICMP(m ICMP, now time.Time, out *Output) {
 	e.begin()
 	p := a.path(m.Pair)
 	switch {
-	case m.Kind == NoProtocol: // ICMP8
+	case m.Kind == NoProtocol && a.believesNoProtocol(p, now, out): // ICMP8
 		a.fail(ReasonNoProtocol, 0, out)
+	case m.Kind == NoProtocol:
 	case p == nil:
 	case m.Kind == TooBig: // ICMP7
 		a.tooBig(p, m.MTU, now)
@@ -55,6 +56,23 @@ func (e *Endpoint) HandleICMP(m ICMP, now time.Time, out *Output) {
 	}
 	a.transmit(nil, now, out)
 	e.settle(a)
+}
+
+// believesNoProtocol reports whether to believe that the peer's host has no SCTP. Once it has spoken it, that is to be
+// said again after an RTO in which nothing has come: Linux says so of any packet that does not fit into the receive
+// buffer of a raw socket. A heartbeat asks.
+func (a *Association) believesNoProtocol(p *Path, now time.Time, out *Output) bool {
+	switch {
+	case a.state < established:
+		return true
+	case !a.denied.IsZero():
+		return now.Sub(a.denied) >= a.destination().rto
+	}
+	a.denied = now
+	if p != nil && a.alive() && p.use == normal {
+		a.sendHeartbeat(p, now, out)
+	}
+	return false
 }
 
 // quoted finds the association whose packet a message quotes (RFC 9260 section 10, ICMP5 and ICMP6).

@@ -193,10 +193,28 @@ func TestForgedICMP(t *testing.T) {
 			t.Errorf("%s: state %v, MTU %d, %d counted", name, h.a.state, h.a.primary.mtu, h.end.Counters.BadICMP-before)
 		}
 	}
-	h.end.HandleICMP(ICMP{to, NoProtocol, 0, good}, w.now, &h.out)
-	h.flush()
-	if !h.saw(Failed) {
-		t.Error("a host without SCTP does not end the association")
+}
+
+// TestNoSCTPAnyMore has the peer's host say that it has no SCTP, of an association that is set up: that is so if nothing
+// comes any more, and not if a packet did not fit into a buffer.
+func TestNoSCTPAnyMore(t *testing.T) {
+	for name, gone := range map[string]bool{"gone": true, "there": false} {
+		t.Run(name, func(t *testing.T) {
+			w := pair(t, Defaults())
+			w.run(10 * time.Second)
+			h := w.hosts[0]
+			w.lost = func(int, Packet) bool { return gone }
+			p := h.a.primary
+			quoted := chunk.Begin(nil, chunk.Header{Source: 5000, Destination: 5000, Tag: h.a.peerTag})
+			for range 10 {
+				h.end.HandleICMP(ICMP{p.Pair, NoProtocol, 0, quoted}, w.now, &h.out)
+				h.flush()
+				w.run(3 * time.Second)
+			}
+			if h.saw(Failed) != gone {
+				t.Errorf("failed: %t", !gone)
+			}
+		})
 	}
 }
 

@@ -150,7 +150,7 @@ func (a *Association) pathOf(in *arrival) *Path {
 // hear books that something has come by a path, and the peer's port of UDP: packets to the address go there, also from
 // other addresses of ours by which nothing has come yet (RFC 6951 section 5.4).
 func (a *Association) hear(p *Path, port uint16) {
-	p.heard = true
+	p.heard, a.denied = true, time.Time{}
 	for _, other := range a.paths {
 		if other == p || other.Remote == p.Remote && !other.heard {
 			other.port = port

@@ -314,9 +314,11 @@ static void clear_counts(struct stream *list)
 /* summary says what has gone or come in all, and by each stream. */
 static void summary(const char *what, const struct stream *list)
 {
+	static pthread_mutex_t whole = PTHREAD_MUTEX_INITIALIZER; /* several threads have something to sum up */
 	uint64_t messages = 0, octets = 0;
 	int i;
 
+	pthread_mutex_lock(&whole);
 	for (i = 0; i < MAX_STREAMS; i++) {
 		messages += list[i].messages;
 		octets += list[i].octets;
@@ -325,6 +327,7 @@ static void summary(const char *what, const struct stream *list)
 			    (unsigned long long)list[i].octets, (unsigned long long)list[i].hash);
 	}
 	say("%s %llu %llu", what, (unsigned long long)messages, (unsigned long long)octets);
+	pthread_mutex_unlock(&whole);
 }
 
 static void traffic(void)
