@@ -83,7 +83,7 @@ func (e *Endpoint) settle(t turn) (send bool) {
 		e.empty = true
 		close(e.emptied)
 		if e.transient {
-			time.AfterFunc(2*e.par.RTOMin, e.expire)
+			time.AfterFunc(min(2*e.par.RTOMin, maxLinger), e.expire)
 		} else {
 			e.closed = true
 		}
@@ -147,6 +147,9 @@ func (e *Endpoint) sendQuick() {
 		}
 	}
 }
+
+// maxLinger bounds how long an endpoint is kept for its peer's sake, whatever the parameters are.
+const maxLinger = 2 * time.Second
 
 // expire ends an endpoint that was kept for its peer's sake. Of the end of an association the last packet may be lost,
 // and the peer asks again after its RTO (RFC 9260 section 8.4, 5); of what crosses it in the network the peer should
