@@ -25,6 +25,7 @@ func quick() *Parameters {
 	p := Defaults()
 	p.RTOInitial, p.RTOMin, p.RTOMax = 100*time.Millisecond, 100*time.Millisecond, time.Second
 	p.HeartbeatInterval = 200 * time.Millisecond
+	p.MaxInitRetrans = 30 // a busy machine takes its time to set a network up
 	return &p
 }
 

@@ -4,6 +4,7 @@ package sctp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -36,11 +37,12 @@ const (
 
 func newTestNetwork(t testing.TB) *testNetwork {
 	n := &testNetwork{t, testutil.NewNetns(t), testutil.NewNetns(t), testutil.NewNetns(t)}
+	for _, host := range []*testutil.Netns{n.client, n.router, n.server} {
+		host.Do(t, func() error { return sysctl("ipv6/conf/default/accept_dad", "0") }) // addresses work at once
+	}
 	n.router.Do(t, func() error {
-		for _, family := range []string{"ipv4/conf", "ipv6/conf"} {
-			if err := os.WriteFile("/proc/sys/net/"+family+"/all/forwarding", []byte("1"), 0); err != nil {
-				return err
-			}
+		if err := errors.Join(sysctl("ipv4/conf/all/forwarding", "1"), sysctl("ipv6/conf/all/forwarding", "1")); err != nil {
+			return err
 		}
 		for name, to := range map[string]*testutil.Netns{"a": n.client, "b": n.client, "s": n.server} {
 			veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name, PeerNamespace: netlink.NsFd(to.Handle())}
@@ -82,6 +84,8 @@ func newTestNetwork(t testing.TB) *testNetwork {
 	})
 	return n
 }
+
+func sysctl(key, value string) error { return os.WriteFile("/proc/sys/net/"+key, []byte(value), 0) }
 
 // hosts gives links their addresses, and brings them up.
 func hosts(of map[string][]string) error {
