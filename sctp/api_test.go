@@ -56,11 +56,14 @@ func TestMessagesHaveTheirMetadata(t *testing.T) {
 			t.Errorf("%q has come as %q with %+v, %v", m.text, buffer[:n], info, err)
 		}
 	}
-	if err := client.WriteMessage(nil, Message{}); err == nil {
-		t.Error("a message without octets was sent")
+	if err := client.WriteMessage(nil, Message{}); !errors.Is(err, ErrEmpty) {
+		t.Errorf("a message without octets: %v", err)
 	}
-	if err := client.WriteMessage([]byte("x"), Message{Stream: 10}); err == nil {
-		t.Error("a message went by a stream that there is not")
+	if err := client.WriteMessage([]byte("x"), Message{Stream: 10}); !errors.Is(err, ErrStream) {
+		t.Errorf("a stream that there is not: %v", err)
+	}
+	if err := client.WriteMessage(make([]byte, 300<<10), Message{}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("a message that is larger than the send buffer: %v", err)
 	}
 }
 
@@ -157,7 +160,7 @@ func TestAbort(t *testing.T) {
 	for e := range server.Events() {
 		last = e
 	}
-	if last.Kind != Failed || last.Reason.String() != "the peer has aborted" {
+	if last.Kind != Failed || last.Reason != ReasonAborted {
 		t.Errorf("the last event is %+v", last)
 	}
 }
@@ -389,7 +392,7 @@ func TestGivenUpMessages(t *testing.T) {
 			if e.Kind != SendFailed {
 				continue
 			}
-			if e.Message.Stream != 4 || e.Message.PPID != 99 || len(e.Data) != 1000 || e.Reason.String() != "the message was not delivered in its time" {
+			if e.Message.Stream != 4 || e.Message.PPID != 99 || len(e.Data) != 1000 || e.Reason != ReasonExpired {
 				t.Fatalf("%+v", e)
 			}
 			failed[e.Data[0]] = true

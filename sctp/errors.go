@@ -14,6 +14,27 @@ import (
 // Reason says why an association or a message has failed.
 type Reason = assoc.Reason
 
+// Reasons.
+const (
+	ReasonNoAnswer   = assoc.ReasonNoAnswer   // the peer does not answer
+	ReasonNoProtocol = assoc.ReasonNoProtocol // the peer's host has no SCTP
+	ReasonAborted    = assoc.ReasonAborted    // the peer has said so, see the cause
+	ReasonAborting   = assoc.ReasonAborting   // we have
+	ReasonViolation  = assoc.ReasonViolation  // the peer has broken the protocol, see the cause
+	ReasonStale      = assoc.ReasonStale      // the peer took too long to set up, twice
+	ReasonRestarted  = assoc.ReasonRestarted  // the peer has begun again
+	ReasonExpired    = assoc.ReasonExpired    // the message was not delivered in its time
+)
+
+// Errors of messages and of addresses that cannot be.
+var (
+	ErrStream    = assoc.ErrStream    // of a message: the peer has not as many streams
+	ErrEmpty     = assoc.ErrEmpty     // of a message without octets
+	ErrTooLarge  = assoc.ErrTooLarge  // of a message that is larger than the send buffer
+	ErrNoChanges = assoc.ErrNoChanges // the peer does not take changes of addresses
+	ErrLast      = assoc.ErrLast      // an association keeps one address at least
+)
+
 // Error is why an association has failed.
 type Error struct {
 	Reason Reason
