@@ -11,6 +11,7 @@ import (
 // inStream puts the messages of a stream together.
 type inStream struct {
 	next    uint32      // the ordered message that is to be delivered next
+	oldest  uint32      // unordered message of I-DATA before which all are done
 	ordered []*assembly // those that wait, in their order
 	loose   []*assembly // unordered ones: of I-DATA by number, of DATA all fragments in one
 }
@@ -42,6 +43,10 @@ func (a *Association) store(d *chunk.Data, out *Output) {
 		a.in = append(a.in, inStream{})
 	}
 	s := &a.in[d.Stream]
+	if d.Unordered && a.interleaved && s.isDone(d.Message) {
+		a.endpoint.Counters.Duplicate++
+		return
+	}
 	switch whole := d.First && d.Last; {
 	case whole && d.Unordered && s.partial() == nil:
 		a.deliver(out, d.Stream, true, d.Protocol, true, true, d.User)

@@ -19,6 +19,16 @@ func (s *inStream) partial() *assembly {
 	return nil
 }
 
+// isDone reports whether an unordered message of I-DATA was skipped: fragments of it may still come, for their TSNs need
+// not be side by side.
+func (s *inStream) isDone(message uint32) bool {
+	const span = 1 << 30 // of numbers that are told apart; they go round
+	if ahead := message - s.oldest; !before(message, s.oldest) && ahead > span {
+		s.oldest = message - span
+	}
+	return before(message, s.oldest)
+}
+
 // storeLoose keeps a fragment of an unordered message, and delivers what can be.
 func (a *Association) storeLoose(s *inStream, d *chunk.Data, out *Output) {
 	message := d.Message
@@ -182,5 +192,8 @@ func (a *Association) skipLoose(skip chunk.Skip, s *inStream, out *Output) {
 	}
 	if s.partial() == nil {
 		a.deliverWaiting(skip.Stream, s, out)
+	}
+	if after := skip.Message + 1; before(s.oldest, after) {
+		s.oldest = after
 	}
 }

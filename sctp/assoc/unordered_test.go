@@ -82,3 +82,25 @@ func TestTruncatedUnordered(t *testing.T) {
 		}
 	}
 }
+
+// TestLateFragment has a fragment of an unordered message come after that was skipped, since the TSNs of I-DATA need not be
+// side by side: it is not kept. The numbers go round.
+func TestLateFragment(t *testing.T) {
+	s := forwarding(t, true)
+	piece := func(tsn, message, fragment uint32, first, last bool) []byte {
+		return (&chunk.Data{TSN: scriptTSN + tsn, Message: message, Fragment: fragment, Unordered: true, First: first, Last: last, User: []byte("x")}).Append(nil, true)
+	}
+	s.peer(piece(0, 0, 0, true, false))
+	s.peer(chunk.AppendForwardTSN(nil, scriptTSN+1, []chunk.Skip{{Unordered: true, Message: 0}}, true))
+	s.peer(piece(4, 0, 2, false, true))
+	s.peer(piece(2, 1, 0, true, true), piece(3, 2, 0, true, true))
+	if got := s.received(); got != "x x" || s.a.held != 0 || s.a.got.cumulative != scriptTSN+4 {
+		t.Errorf("received is %q, %d octets are held", got, s.a.held)
+	}
+	for i := range uint32(12) { // of which 0 is done
+		s.peer(piece(5+i, i<<29, 0, true, true))
+	}
+	if got := s.received(); strings.Count(got, "x") != 11 {
+		t.Errorf("received is %q", got)
+	}
+}
