@@ -174,7 +174,7 @@ func (a *Association) handleForwardTSN(p *Path, c chunk.Chunk, out *Output) (goO
 		}
 	}
 	if !a.interleaved {
-		a.dropLoose(f.TSN)
+		a.dropLoose(f.TSN, out)
 	}
 	return true
 }
@@ -185,39 +185,20 @@ func (a *Association) skip(s chunk.Skip, out *Output) {
 		a.in = append(a.in, inStream{})
 	}
 	stream := &a.in[s.Stream]
-	list := &stream.ordered
 	if s.Unordered {
-		list = &stream.loose
+		a.skipLoose(s, stream, out)
+		return
 	}
-	for len(*list) > 0 && !messageBefore(s.Message, (*list)[0].message, a.interleaved) {
-		m := (*list)[0]
-		if whole := a.deliverPieces(s.Stream, s.Unordered, m, out); !whole && m.begun {
-			a.event(out, Event{Kind: Truncated, Data: Data{Stream: s.Stream, Unordered: s.Unordered, Protocol: m.protocol}})
+	for len(stream.ordered) > 0 && !messageBefore(s.Message, stream.ordered[0].message, a.interleaved) {
+		m := stream.ordered[0]
+		if whole := a.deliverPieces(s.Stream, false, m, out); !whole && m.begun {
+			a.event(out, Event{Kind: Truncated, Data: Data{Stream: s.Stream, Protocol: m.protocol}})
 		}
 		a.forget(m)
-		*list = slices.Delete(*list, 0, 1)
+		stream.ordered = slices.Delete(stream.ordered, 0, 1)
 	}
-	if !s.Unordered && !messageBefore(s.Message, stream.next, a.interleaved) {
+	if !messageBefore(s.Message, stream.next, a.interleaved) {
 		stream.next = nextMessage(s.Message, a.interleaved)
 		a.deliverOrdered(s.Stream, stream, out)
-	}
-}
-
-// dropLoose drops the fragments of unordered DATA up to a TSN: a message that they are part of is not whole, and
-// will not be.
-func (a *Association) dropLoose(tsn uint32) {
-	for i := range a.in {
-		s := &a.in[i]
-		if len(s.loose) == 0 {
-			continue
-		}
-		m := s.loose[0]
-		for len(m.pieces) > 0 && !before(tsn, m.pieces[0].number) {
-			a.drop(m.pieces[0])
-			m.pieces = slices.Delete(m.pieces, 0, 1)
-		}
-		if len(m.pieces) == 0 {
-			s.loose = s.loose[:0]
-		}
 	}
 }

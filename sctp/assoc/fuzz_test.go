@@ -326,7 +326,11 @@ func (c *conversation) say(h *host, stream uint16, unordered, mayExpire bool, si
 		kind = 'u'
 	}
 	id := fmt.Sprintf("%d:%c%d ", stream, kind, len(c.said[h.index]))
-	m := Message{Stream: stream, Unordered: unordered, User: []byte(id[2:] + strings.Repeat("x", 16*int(size)))}
+	octets := 16 * int(size)
+	if size > 240 {
+		octets *= 4 // more than half of a buffer, which is delivered in pieces
+	}
+	m := Message{Stream: stream, Unordered: unordered, User: []byte(id[2:] + strings.Repeat("x", octets))}
 	if mayExpire {
 		m.Tries = 1
 	}

@@ -104,7 +104,7 @@ func TestReassembly(t *testing.T) {
 	for round := range 300 {
 		s := forwarding(t, true)
 		s.peer((&chunk.Data{TSN: scriptTSN, Stream: 5, First: true, Last: true, User: []byte("z")}).Append(nil, true))
-		s.a.in[0].next, s.a.in[1].next = 0xfffffffe, 0xffffffff
+		s.a.in[0].next, s.a.in[1].next, s.a.in[0].oldest = 0xfffffffe, 0xffffffff, 0xfffffff0
 		for _, i := range w.dice.Perm(len(fragments)) {
 			f := fragments[i]
 			s.peer((&chunk.Data{TSN: scriptTSN + 1 + uint32(i), Stream: f.stream, Message: f.message, Unordered: f.unordered, Fragment: f.number,

@@ -11,6 +11,7 @@ import (
 // inStream puts the messages of a stream together.
 type inStream struct {
 	next    uint32      // the ordered message that is to be delivered next
+	oldest  uint32      // unordered message of I-DATA before which all are done
 	ordered []*assembly // those that wait, in their order
 	loose   []*assembly // unordered ones: of I-DATA by number, of DATA all fragments in one
 }
@@ -42,8 +43,12 @@ func (a *Association) store(d *chunk.Data, out *Output) {
 		a.in = append(a.in, inStream{})
 	}
 	s := &a.in[d.Stream]
+	if d.Unordered && a.interleaved && s.isDone(d.Message) {
+		a.endpoint.Counters.Duplicate++
+		return
+	}
 	switch whole := d.First && d.Last; {
-	case whole && d.Unordered:
+	case whole && d.Unordered && s.partial() == nil:
 		a.deliver(out, d.Stream, true, d.Protocol, true, true, d.User)
 	case whole && d.Message == s.next && len(s.ordered) == 0:
 		a.deliver(out, d.Stream, false, d.Protocol, true, true, d.User)
@@ -188,52 +193,6 @@ func (m *assembly) run() (n int, last bool) {
 		}
 	}
 	return n, false
-}
-
-// storeLoose keeps a fragment of an unordered message, and delivers that if it is whole. Fragments of DATA have
-// no number of a message: those of one stand side by side by TSN (RFC 9260 section 6.9).
-func (a *Association) storeLoose(s *inStream, d *chunk.Data, out *Output) {
-	message := d.Message
-	if !a.interleaved {
-		message = 0
-	}
-	m := a.assembly(&s.loose, message)
-	a.keep(m, d)
-	if a.interleaved {
-		if a.deliverPieces(d.Stream, true, m, out) {
-			a.forget(m)
-			s.loose = slices.DeleteFunc(s.loose, func(one *assembly) bool { return one == m })
-		}
-		return
-	}
-	from, to, whole := m.around(d.TSN)
-	if !whole {
-		return
-	}
-	protocol := m.pieces[from].protocol
-	for _, p := range m.pieces[from:to] {
-		a.deliver(out, d.Stream, true, protocol, p.first, p.last, p.user)
-		a.drop(p)
-	}
-	if m.pieces = slices.Delete(m.pieces, from, to); len(m.pieces) == 0 {
-		s.loose = s.loose[:0]
-	}
-}
-
-// around finds the message that a fragment of DATA is part of.
-func (m *assembly) around(tsn uint32) (from, to int, whole bool) {
-	at := slices.IndexFunc(m.pieces, func(p piece) bool { return p.number == tsn })
-	for from = at; !m.pieces[from].first; from-- {
-		if from == 0 || m.pieces[from-1].number != m.pieces[from].number-1 || m.pieces[from-1].last {
-			return 0, 0, false
-		}
-	}
-	for to = at; !m.pieces[to].last; to++ {
-		if to+1 == len(m.pieces) || m.pieces[to+1].number != m.pieces[to].number+1 || m.pieces[to+1].first {
-			return 0, 0, false
-		}
-	}
-	return from, to + 1, true
 }
 
 // buffers keeps the memory of pieces for the next ones.

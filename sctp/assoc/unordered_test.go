@@ -1,0 +1,106 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package assoc
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/isthmus-net/isthmus/sctp/chunk"
+)
+
+// TestLargeUnordered has unordered messages come that are larger than the receive buffer, with losses, and small ones of
+// the same stream between: pieces of one are delivered before it is whole, and nothing unordered of the stream between them
+// (RFC 9260 section 6.9).
+func TestLargeUnordered(t *testing.T) {
+	for _, interleaved := range []bool{false, true} {
+		t.Run(fmt.Sprint(interleaved), func(t *testing.T) {
+			par := Defaults()
+			par.Interleaving, par.ReceiveBuffer = interleaved, 20_000
+			w := pair(t, par)
+			w.checked = true
+			w.lost = func(int, Packet) bool { return w.dice.IntN(20) == 0 }
+			var want []string
+			for i := range 10 {
+				large := fmt.Sprint(i) + strings.Repeat("x", 50_000)
+				w.hosts[0].say(0, []byte(large), true)
+				want = append(want, "0:"+large)
+				for k := range 3 {
+					small := fmt.Sprintf("small %d %d", i, k)
+					w.hosts[0].say(0, []byte(small), true)
+					want = append(want, "0:"+small)
+				}
+			}
+			w.run(600e9)
+			got := map[string]int{}
+			for _, one := range w.hosts[1].got {
+				got[one]++
+			}
+			for _, one := range want {
+				if got[one] != 1 {
+					t.Errorf("%.20q has come %d times", one, got[one])
+				}
+			}
+			if a := w.hosts[1].a; len(w.hosts[1].got) != len(want) || a.held != 0 || a.unread != 0 {
+				t.Errorf("%d messages of %d have come, %d octets are held", len(w.hosts[1].got), len(want), a.held)
+			}
+		})
+	}
+}
+
+// TestTruncatedUnordered gives up a message of which the user has the beginning: that is told, and what has waited behind it
+// is delivered.
+func TestTruncatedUnordered(t *testing.T) {
+	for _, interleaved := range []bool{false, true} {
+		s := forwarding(t, interleaved)
+		s.a.par.ReceiveBuffer = 4000
+		piece := func(tsn, message, fragment uint32, first, last bool, octets int) []byte {
+			return (&chunk.Data{TSN: scriptTSN + tsn, Message: message, Fragment: fragment, Unordered: true, First: first, Last: last, User: make([]byte, octets)}).Append(nil, interleaved)
+		}
+		s.peer(piece(0, 0, 0, true, false, 1100))
+		s.peer(piece(1, 0, 1, false, false, 1100))
+		s.peer(piece(3, 1, 0, true, true, 7)) // waits
+		var octets []int
+		for _, e := range s.events {
+			if e.Kind == Received {
+				octets = append(octets, len(e.Data.User))
+			}
+		}
+		if fmt.Sprint(octets) != "[1100 1100]" || s.a.held != 7 {
+			t.Errorf("delivered are %v, %d are held", octets, s.a.held)
+		}
+		s.events = nil
+		var skips []chunk.Skip
+		if interleaved {
+			skips = []chunk.Skip{{Unordered: true}}
+		}
+		s.peer(chunk.AppendForwardTSN(nil, scriptTSN+2, skips, interleaved))
+		_, told := s.saw(Truncated)
+		if e, ok := s.saw(Received); !told || !ok || len(e.Data.User) != 7 || s.a.held != 0 || len(s.a.in[0].loose) != 0 {
+			t.Errorf("interleaved %t: told %t, delivered %t, %d are held", interleaved, told, ok, s.a.held)
+		}
+	}
+}
+
+// TestLateFragment has a fragment of an unordered message come after that was skipped, since the TSNs of I-DATA need not be
+// side by side: it is not kept. The numbers go round.
+func TestLateFragment(t *testing.T) {
+	s := forwarding(t, true)
+	piece := func(tsn, message, fragment uint32, first, last bool) []byte {
+		return (&chunk.Data{TSN: scriptTSN + tsn, Message: message, Fragment: fragment, Unordered: true, First: first, Last: last, User: []byte("x")}).Append(nil, true)
+	}
+	s.peer(piece(0, 0, 0, true, false))
+	s.peer(chunk.AppendForwardTSN(nil, scriptTSN+1, []chunk.Skip{{Unordered: true, Message: 0}}, true))
+	s.peer(piece(4, 0, 2, false, true))
+	s.peer(piece(2, 1, 0, true, true), piece(3, 2, 0, true, true))
+	if got := s.received(); got != "x x" || s.a.held != 0 || s.a.got.cumulative != scriptTSN+4 {
+		t.Errorf("received is %q, %d octets are held", got, s.a.held)
+	}
+	for i := range uint32(12) { // of which 0 is done
+		s.peer(piece(5+i, i<<29, 0, true, true))
+	}
+	if got := s.received(); strings.Count(got, "x") != 11 {
+		t.Errorf("received is %q", got)
+	}
+}
