@@ -16,14 +16,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // TestMain looks for goroutines that endpoints have left behind: all of the tests' are closed by then, if no test has
 // ended early.
 func TestMain(m *testing.M) {
-	testutil.ParallelTests(4) // they wait more than they work
 	code := m.Run()
 	stacks := make([]byte, 1<<20)
 	for range 200 {

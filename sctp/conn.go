@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/sctp/assoc"
@@ -210,8 +211,17 @@ func (c *Conn) mayWrite() error {
 	return nil
 }
 
-// LocalAddr implements net.Conn.
-func (c *Conn) LocalAddr() net.Addr { return &c.endpoint.addr }
+// LocalAddr implements net.Conn: all addresses that the association has on this host, or those of the endpoint while it
+// is not set up.
+func (c *Conn) LocalAddr() net.Addr {
+	c.endpoint.mu.Lock()
+	defer c.endpoint.mu.Unlock()
+	here := c.endpoint.addr
+	if len(c.locals) > 0 {
+		here.Hosts = slices.Clone(c.locals)
+	}
+	return &here
+}
 
 // RemoteAddr implements net.Conn: all addresses that the peer has now.
 func (c *Conn) RemoteAddr() net.Addr {
@@ -267,7 +277,8 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// Close is CloseWrite, and reads no more.
+// Close is CloseWrite, and reads no more. What was written is delivered behind it: a peer that does not take it ends
+// the association by an error, or after five times RTO.Max.
 func (c *Conn) Close() error {
 	t := c.endpoint.begin()
 	was := c.shut

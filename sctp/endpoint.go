@@ -23,6 +23,7 @@ type Endpoint struct {
 	par     Parameters
 	addr    Addr
 	host    *port.Host
+	asking  sync.Mutex // held while the host is asked
 	sockets sockets
 	claim   io.Closer // on the port, beside raw sockets
 	// transient says that the endpoint has a port which no one else waits for.
@@ -98,7 +99,7 @@ func (c *Config) openAt(ctx context.Context, name, address string, listen bool) 
 	}
 	if err != nil {
 		e.stopWatch()
-		e.host.Close()
+		e.closeHost()
 		return nil, err
 	}
 	e.engine = assoc.New(assoc.Config{

@@ -4,17 +4,40 @@ package sctp
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	"slices"
 
 	"github.com/isthmus-net/isthmus/internal/port"
 )
 
+// askHost asks the host something, unless the endpoint has let it go.
+func (e *Endpoint) askHost(what func(*port.Host) error) error {
+	e.asking.Lock()
+	defer e.asking.Unlock()
+	if e.host == nil {
+		return net.ErrClosed
+	}
+	return what(e.host)
+}
+
+// closeHost lets the host go.
+func (e *Endpoint) closeHost() {
+	e.asking.Lock()
+	defer e.asking.Unlock()
+	e.host.Close()
+	e.host = nil
+}
+
 // listAddresses lists the host's addresses that an endpoint with all of them has: those of its network, but not those
 // of a link alone. A deprecated one is nothing new's choice while there is another of its family (RFC 4862 section
 // 5.5.4), and one whose link is down neither.
 func (e *Endpoint) listAddresses() (now hostAddresses, err error) {
-	all, err := e.host.Addresses()
+	var all []port.Address
+	err = e.askHost(func(h *port.Host) (err error) {
+		all, err = h.Addresses()
+		return err
+	})
 	if err != nil {
 		return now, err
 	}
@@ -70,11 +93,14 @@ func (e *Endpoint) findAddresses() (changes <-chan port.Change, err error) {
 
 // sourcesTo returns the addresses that the host would send from to a peer's.
 func (e *Endpoint) sourcesTo(remote []netip.Addr) (list []netip.Addr) {
-	for _, to := range remote {
-		if out, err := e.host.Egress(to); err == nil {
-			list = append(list, out.Source)
+	_ = e.askHost(func(h *port.Host) error { // without an answer none is preferred
+		for _, to := range remote {
+			if out, err := h.Egress(to); err == nil {
+				list = append(list, out.Source)
+			}
 		}
-	}
+		return nil
+	})
 	return list
 }
 

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net/netip"
 	"slices"
@@ -98,11 +99,7 @@ func TestCut(t *testing.T) {
 				if s := client.Status(); s.Current.Local != b {
 					t.Errorf("the client sends from %v, not from the network that is left", s.Current.Local)
 				}
-				heard := false
-				for _, p := range server.Status().Paths {
-					heard = heard || p.Remote == b && p.Confirmed && p.SRTT > 0
-				}
-				if !heard {
+				if !heardFrom(server, b) {
 					t.Errorf("the server has not heard of %v: %+v", b, server.Status())
 				}
 			})
@@ -163,6 +160,9 @@ func TestAddressComesAndGoes(t *testing.T) {
 			want := []netip.Addr{netip.MustParseAddr(clientB6)}
 			if got := server.RemoteAddr().(*Addr).Hosts; !slices.Equal(got, want) {
 				t.Errorf("the server knows the client by %v", got)
+			}
+			if got := client.LocalAddr().(*Addr).Hosts; !slices.Equal(got, want) {
+				t.Errorf("the client has %v", got)
 			}
 		})
 	}
@@ -355,4 +355,46 @@ func TestPathMTU(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSeveralPrefixes gives one interface of the client a second prefix, and sends from each address: packets come from
+// where they should.
+func TestSeveralPrefixes(t *testing.T) {
+	for _, network := range []string{"sctp6", "sctp6+udp"} {
+		t.Run(network, func(t *testing.T) {
+			t.Parallel()
+			n := newTestNetwork(t)
+			const second = "2001:db8:a2::1"
+			n.router.Do(t, func() error { return address("a", "2001:db8:a2::fe/64", netlink.AddrAdd) })
+			n.client.Do(t, func() error {
+				return errors.Join(address("a", second+"/64", netlink.AddrAdd),
+					sourceRoutes(103, "2001:db8:a2::/64"), routes("a", 103, "2001:db8:a2::fe"))
+			})
+			client, server := n.connect(&Config{Parameters: quick()}, network, "["+server6+"]:5000")
+			confirmed(t, client, 3)
+			confirmed(t, server, 3)
+			done, from := make(chan error, 1), uint32(0)
+			for _, local := range []string{second, clientB6, clientA6} {
+				path := Pair{Local: netip.MustParseAddr(local), Remote: netip.MustParseAddr(server6)}
+				if err := client.SetPrimary(path); err != nil {
+					t.Fatal(err)
+				}
+				if !heardFrom(server, path.Local) {
+					t.Errorf("the server has not heard from %s", local)
+				}
+				go sendNumbered(t, client, from, from+20, done)
+				inOrder(t, server, from, from+20)
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+				sendsBy(t, client, local)
+				from += 20
+			}
+		})
+	}
+}
+
+// heardFrom reports whether an address of the peer has answered.
+func heardFrom(c *Conn, remote netip.Addr) bool {
+	return slices.ContainsFunc(c.Status().Paths, func(p PathStatus) bool { return p.Remote == remote && p.SRTT > 0 })
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
-// network is a client in two networks, and a server behind a router:
+// testNetwork is a client in two networks, and a server behind a router:
 //
 //	client a ---- 192.0.2.0/24, 2001:db8:a::/64 ------ a router s ---- 203.0.113.0/24, 2001:db8:c::/64 ---- s server
 //	       b ---- 198.51.100.0/24, 2001:db8:b::/64 --- b
@@ -69,10 +69,10 @@ func newTestNetwork(t testing.TB) *testNetwork {
 		if err := routes("a", unix.RT_TABLE_MAIN, "192.0.2.254", "2001:db8:a::fe"); err != nil {
 			return err
 		}
-		if err := sourceRoutes("a", 101, "192.0.2.0/24", "2001:db8:a::/64"); err != nil {
+		if err := sourceRoutes(101, "192.0.2.0/24", "2001:db8:a::/64"); err != nil {
 			return err
 		}
-		if err := sourceRoutes("b", 102, "198.51.100.0/24", "2001:db8:b::/64"); err != nil {
+		if err := sourceRoutes(102, "198.51.100.0/24", "2001:db8:b::/64"); err != nil {
 			return err
 		}
 		if err := routes("a", 101, "192.0.2.254", "2001:db8:a::fe"); err != nil {
@@ -134,7 +134,7 @@ func routes(name string, table int, gateways ...string) error {
 }
 
 // sourceRoutes has what comes from some networks looked up in a table.
-func sourceRoutes(_ string, table int, from ...string) error {
+func sourceRoutes(table int, from ...string) error {
 	for _, prefix := range from {
 		rule := netlink.NewRule()
 		rule.Table, rule.Src = table, mustNet(prefix)

@@ -164,7 +164,7 @@ func (e *Endpoint) release() {
 	if e.claim != nil {
 		_ = e.claim.Close()
 	}
-	e.host.Close()
+	e.closeHost()
 	close(e.finished)
 }
 

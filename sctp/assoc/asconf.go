@@ -51,9 +51,11 @@ func (a *Association) grantAll(requests []byte, in *arrival, out *Output) (answe
 	broken := false
 	for len(requests) > 0 && len(answers) < maxErrors {
 		r, known, whole, rest, err := chunk.NextRequest(requests)
-		if err != nil {
+		if err != nil { // no answer would say that it is done
 			a.endpoint.Counters.BadChange++
-			break
+			return chunk.AppendAnswer(answers, chunk.Answer{
+				Correlation: r.Correlation, Failed: true, Causes: chunk.AppendCause(nil, chunk.CauseProtocolViolation, nil),
+			})
 		}
 		requests = rest
 		code := granted

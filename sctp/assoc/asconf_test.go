@@ -475,3 +475,24 @@ func TestLastAddressStays(t *testing.T) {
 		t.Errorf("both may go: %v", err)
 	}
 }
+
+// TestMalformedRequests cannot be read: they and all behind them are refused.
+func TestMalformedRequests(t *testing.T) {
+	add := chunk.AppendRequest(nil, chunk.Request{Type: chunk.ParamAddIP, Correlation: 7, Address: netip.MustParseAddr(third)})
+	for name, bad := range map[string][]byte{
+		"of length 0":                      {0xc0, 1, 0, 0},
+		"without a correlation":            {0xc0, 2, 0, 4},
+		"without an address":               {0xc0, 1, 0, 8, 0, 0, 0, 9},
+		"with an address of length 0":      {0xc0, 1, 0, 12, 0, 0, 0, 9, 0, 6, 0, 0},
+		"with an address that is cut off":  {0xc0, 1, 0, 12, 0, 0, 0, 9, 0, 6, 0, 20},
+		"with an address that is too long": {0xc0, 1, 0, 16, 0, 0, 0, 9, 0, 5, 0, 9, 1, 2, 3, 4},
+		"longer than the chunk":            {0xc0, 1, 0, 200, 0, 0, 0, 9},
+	} {
+		s := authentic(t, both, 1, 1, func(*Parameters) {})
+		c := chunk.ASCONF{Serial: s.init.TSN, Address: s.remote[0]}
+		s.peer(s.signed(chunk.HMACSHA256, longer(c.Append(nil), slices.Concat(bad, add)...)))
+		if got := s.answers(); got != "0 0:d" && got != "0 9:d" || len(s.a.paths) != 1 || s.e.Counters.BadChange != 1 {
+			t.Errorf("%s: the answer is %q, %d paths", name, got, len(s.a.paths))
+		}
+	}
+}

@@ -101,9 +101,11 @@ func newPionWorld(t *testing.T, percentLost int, server, interleaved bool) *pion
 		t.Fatal(err)
 	}
 	<-p.ready
-	if p.ours.a.interleaved != interleaved {
-		t.Errorf("interleaved: %t, want %t", p.ours.a.interleaved, interleaved)
-	}
+	p.do(func(time.Time) {
+		if p.ours.a.interleaved != interleaved {
+			t.Errorf("interleaved: %t, want %t", p.ours.a.interleaved, interleaved)
+		}
+	})
 	return p
 }
 
@@ -140,14 +142,11 @@ func (p *pionWorld) flush(now time.Time, up bool) bool {
 		p.net.send(toPion, packet.Octets)
 	}
 	for _, e := range h.out.Events {
-		if e.Kind == Accepted {
-			h.a = e.Association
-		}
+		read += h.note(e)
 		if !up && (e.Kind == Accepted || e.Kind == Connected) {
 			up = true
 			close(p.ready)
 		}
-		read += h.note(e)
 	}
 	h.out.Reset()
 	if read > 0 {

@@ -142,7 +142,7 @@ func (a *Association) acceptable(c chunk.Chunk, init *chunk.Init, err error, in 
 }
 
 // learn makes the paths to the addresses that the peer has, in place of those that our user supposed (RFC 9260
-// section 5.1.2). What he has named is confirmed, and nothing else (section 5.4).
+// section 5.1.2). What the user has named is confirmed, and nothing else (section 5.4).
 func (a *Association) learn(in *arrival, init *chunk.Init) {
 	e, listed := a.endpoint, append(slices.Clone(init.Addresses[:min(len(init.Addresses), maxAddresses)]), in.Remote)
 	a.paths = slices.DeleteFunc(a.paths, func(p *Path) bool {
