@@ -44,7 +44,7 @@ type Association struct {
 	doubted      int   // paths that are in doubt
 	errors       int   // in a row (RFC 9260 section 8.1)
 	verification verification
-	denied       time.Time // when the peer's host said that it has no SCTP; zero if something has come since
+	denied       time.Time // from when on the peer's host is believed that it has no SCTP; zero if it has not said so
 
 	handshake
 	features

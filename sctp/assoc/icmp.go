@@ -66,9 +66,9 @@ func (a *Association) believesNoProtocol(p *Path, now time.Time, out *Output) bo
 	case a.state < established:
 		return true
 	case !a.denied.IsZero():
-		return now.Sub(a.denied) >= a.destination().rto
+		return reached(a.denied, now)
 	}
-	a.denied = now
+	a.denied = now.Add(a.destination().rto)
 	if p != nil && a.alive() && p.use == normal {
 		a.sendHeartbeat(p, now, out)
 	}

@@ -206,10 +206,14 @@ func TestNoSCTPAnyMore(t *testing.T) {
 			w.lost = func(int, Packet) bool { return gone }
 			p := h.a.primary
 			quoted := chunk.Begin(nil, chunk.Header{Source: 5000, Destination: 5000, Tag: h.a.peerTag})
-			for range 10 {
+			before := p.rto
+			for _, after := range []time.Duration{0, before / 2, before} {
+				w.run(after)
+				if h.saw(Failed) {
+					t.Error("given up before an RTO has gone by")
+				}
 				h.end.HandleICMP(ICMP{p.Pair, NoProtocol, 0, quoted}, w.now, &h.out)
 				h.flush()
-				w.run(3 * time.Second)
 			}
 			if h.saw(Failed) != gone {
 				t.Errorf("failed: %t", !gone)
