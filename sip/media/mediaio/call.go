@@ -55,6 +55,7 @@ type Call struct {
 	paths   [media.MaxPaths]*pair // by the numbers that the stream has for them
 	out     media.Output
 	closed  bool
+	unsent  []unsent // what waits for a way, the oldest first
 	events  []media.Event
 	telling bool
 
@@ -183,6 +184,7 @@ func (c *Call) sendBy(path int, mark bool) error {
 		c.stream.Mark(now)
 	}
 	p.used = true
+	c.sendAgain(p)
 	err := c.stream.SendBy(p.slot, now)
 	c.flush()
 	return err
@@ -217,7 +219,7 @@ func (c *Call) Close() {
 	c.readers.Wait()
 }
 
-// Unsent is how many packets no socket took: the address is gone, or the device is full.
+// Unsent is how many packets no socket took: the address was gone for too long, or the device is full.
 func (c *Call) Unsent() uint64 { return c.lost.Load() }
 
 // tick does what is due.
@@ -254,9 +256,7 @@ func (c *Call) read(p *pair, s *socket, number int) {
 func (c *Call) flush() {
 	for _, d := range c.out.UDP {
 		slot, control := media.PathOf(d.Socket)
-		if p := c.paths[slot]; p == nil || p.socket(control).write(d.Payload, d.To) != nil {
-			c.lost.Add(1)
-		}
+		c.send(slot, control, d.To, d.Payload)
 	}
 	for _, e := range c.out.Events {
 		if e.Kind == media.PathHeard {

@@ -77,11 +77,14 @@ func TestHardHandoff(t *testing.T) {
 	alice.frames(t, 10)
 	bob.frames(t, 10)
 
-	// The way is cut, and for a while nobody notices: what the socket cannot send is lost, and
-	// no one waits for it.
-	there.Do(t, func() error { return down("a") })
+	// The way is cut, and for a while nobody notices: what the socket cannot send waits for the
+	// move, and nothing of it is lost.
 	here.Do(t, func() error { return down("a") })
-	await(t, "packets that cannot be sent", func() bool { return alice.Unsent() > 3 })
+	await(t, "packets that cannot be sent", func() bool {
+		alice.mu.Lock()
+		defer alice.mu.Unlock()
+		return len(alice.unsent) > 3
+	})
 	if err := alice.Move(1); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +96,7 @@ func TestHardHandoff(t *testing.T) {
 	bob.frames(t, 10)
 	for name, p := range map[string]*party{"alice": alice, "bob": bob} {
 		s, tally := p.stats()
-		if s.Lost == 0 || uint64(s.Lost) > tally.Missing() || tally.Displaced+tally.Damaged+tally.Repeated != 0 {
+		if (s.Lost == 0) != (p == bob) || uint64(s.Lost) > tally.Missing() || tally.Displaced+tally.Damaged+tally.Repeated != 0 {
 			t.Errorf("%s: %+v, %+v", name, s, tally)
 		}
 	}

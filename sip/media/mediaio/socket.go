@@ -110,13 +110,6 @@ type pair struct {
 	used       bool // it has been sent by
 }
 
-func (p *pair) socket(control bool) *socket {
-	if control {
-		return p.rtcp
-	}
-	return p.rtp
-}
-
 // tries is how many pairs of ports are tried.
 const tries = 200
 
