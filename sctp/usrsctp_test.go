@@ -210,7 +210,9 @@ func TestUsrsctpTakesAddresses(t *testing.T) {
 	}
 	w.says(p, "path "+us1+" removed")
 	flow()
-	w.dissect(stop())
+	files := stop()
+	w.dissect(files)
+	w.authenticated(files)
 }
 
 // TestUsrsctpChangesAddresses has usrsctp do the same.
@@ -234,7 +236,9 @@ func TestUsrsctpChangesAddresses(t *testing.T) {
 	w.order(p, "delete "+them1)
 	w.happens(events, sctp.AddressRemoved)
 	flow()
-	w.dissect(stop())
+	files := stop()
+	w.dissect(files)
+	w.authenticated(files)
 }
 
 // flow has messages go to and fro while something else happens. The result ends that, and the association.
@@ -368,6 +372,17 @@ func (w *world) dissect(files []string) {
 	const wrong = "_ws.malformed || _ws.expert.severity >= 0x800000 || sctp.checksum.status == 0"
 	if out := w.tshark(files, wrong); out != "" {
 		w.t.Errorf("tshark complains of:\n%s", out)
+	}
+}
+
+// authenticated holds that changes of addresses travel behind an AUTH (RFC 5061 section 4.1.1).
+func (w *world) authenticated(files []string) {
+	w.t.Helper()
+	if w.tshark(files, "sctp.chunk_type == 0xc1") == "" {
+		w.t.Error("no ASCONF")
+	}
+	if out := w.tshark(files, "(sctp.chunk_type == 0xc1 || sctp.chunk_type == 0x80) && !(sctp.chunk_type == 0x0f)"); out != "" {
+		w.t.Errorf("changes without AUTH:\n%s", out)
 	}
 }
 

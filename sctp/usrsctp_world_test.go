@@ -272,7 +272,7 @@ func (w *world) accept(l *sctp.Listener) *sctp.Conn {
 	return conn
 }
 
-// guard has an association end with its test, at the latest when nobody has patience any more.
+// guard has an association end with its test, at the latest when patience is over.
 func (w *world) guard(conn *sctp.Conn) {
 	deadline, _ := w.ctx.Deadline()
 	_ = conn.SetDeadline(deadline)
