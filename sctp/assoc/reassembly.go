@@ -77,7 +77,8 @@ func (a *Association) keep(m *assembly, d *chunk.Data) {
 	for at > 0 && before(number, m.pieces[at-1].number) {
 		at--
 	}
-	if at > 0 && m.pieces[at-1].number == number || m.begun && before(number, m.next) {
+	several := d.Unordered && !a.interleaved // messages in one list
+	if at > 0 && m.pieces[at-1].number == number || m.begun && !several && before(number, m.next) {
 		a.endpoint.Counters.Duplicate++
 		return
 	}

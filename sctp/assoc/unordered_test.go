@@ -104,3 +104,27 @@ func TestLateFragment(t *testing.T) {
 		t.Errorf("received is %q", got)
 	}
 }
+
+// TestFragmentBehindPartial has a fragment of another message fill a gap behind the message that is being delivered: it is
+// kept, and that message is delivered when the first is done.
+func TestFragmentBehindPartial(t *testing.T) {
+	s := accepted(t, quiet(), 1, 1)
+	s.a.par.ReceiveBuffer = 4000
+	piece := func(n uint32, first, last bool, octets int) []byte {
+		return (&chunk.Data{TSN: scriptTSN + n, Unordered: true, First: first, Last: last, User: make([]byte, octets)}).Append(nil, false)
+	}
+	s.peer(piece(1, false, true, 20))
+	s.peer(piece(2, true, false, 1500))
+	s.peer(piece(3, false, false, 1500))
+	s.peer(piece(0, true, false, 10)) // of the one that waits
+	s.peer(piece(4, false, true, 30))
+	var octets []int
+	for _, e := range s.events {
+		if e.Kind == Received {
+			octets = append(octets, len(e.Data.User))
+		}
+	}
+	if fmt.Sprint(octets) != "[1500 1500 30 10 20]" || s.a.held != 0 {
+		t.Errorf("delivered are %v, %d octets are held", octets, s.a.held)
+	}
+}
