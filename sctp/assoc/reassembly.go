@@ -50,7 +50,7 @@ func (a *Association) store(d *chunk.Data, out *Output) {
 	switch whole := d.First && d.Last; {
 	case whole && d.Unordered && s.partial() == nil:
 		a.deliver(out, d.Stream, true, d.Protocol, true, true, d.User)
-	case whole && d.Message == s.next && len(s.ordered) == 0:
+	case whole && !d.Unordered && d.Message == s.next && len(s.ordered) == 0:
 		a.deliver(out, d.Stream, false, d.Protocol, true, true, d.User)
 		s.next = nextMessage(s.next, a.interleaved)
 	case d.Unordered:

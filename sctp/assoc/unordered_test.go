@@ -128,3 +128,26 @@ func TestFragmentBehindPartial(t *testing.T) {
 		t.Errorf("delivered are %v, %d octets are held", octets, s.a.held)
 	}
 }
+
+// TestWholeBehindPartial has a small unordered message come whose number is that of the next ordered one, while another is
+// delivered in pieces: it waits, and is delivered as what it is.
+func TestWholeBehindPartial(t *testing.T) {
+	s := forwarding(t, true)
+	s.a.par.ReceiveBuffer = 4000
+	piece := func(n, message, fragment uint32, first, last bool, octets int) []byte {
+		return (&chunk.Data{TSN: scriptTSN + n, Message: message, Fragment: fragment, Unordered: true, First: first, Last: last, User: make([]byte, octets)}).Append(nil, true)
+	}
+	s.peer(piece(0, 1, 0, true, false, 1500))
+	s.peer(piece(1, 1, 1, false, false, 1500))
+	s.peer(piece(2, 0, 0, true, true, 7))
+	s.peer(piece(3, 1, 2, false, true, 30))
+	var got []string
+	for _, e := range s.events {
+		if e.Kind == Received {
+			got = append(got, fmt.Sprint(len(e.Data.User), e.Data.Unordered))
+		}
+	}
+	if fmt.Sprint(got) != "[1500 true 1500 true 30 true 7 true]" || s.a.in[0].next != 0 {
+		t.Errorf("delivered are %v", got)
+	}
+}
