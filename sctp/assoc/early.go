@@ -6,13 +6,13 @@ import "time"
 
 // suspicion is that of a path which has not answered for longer than it should. It is no part of the RFCs, and
 // Parameters.EarlyProbe switches it: T3 waits for RTO.Min, which is a second, whatever the round trip is. A path in
-// doubt is asked, and so is another one, by a copy of the oldest chunk. If that one answers first, all moves there
+// doubt is asked, and so is another one, by copies of the oldest chunks. If that one answers first, all moves there
 // until the path in doubt answers. Neither errors nor states of RFC 9260 and RFC 7829 change by it.
 type suspicion struct {
 	at      time.Time     // when silence becomes suspicious; zero while nothing is waited for
-	wait    time.Duration // that the last copy is given to be answered
-	instead *Path         // by which the copy went; nil if the path is not in doubt
-	tsn     uint32        // of the copy
+	wait    time.Duration // that the last copies are given to be answered
+	instead *Path         // by which copies went; nil if the path is not in doubt
+	tsn     uint32        // of the oldest of them
 	moved   bool          // data goes another way
 }
 
@@ -68,11 +68,11 @@ func (a *Association) suspicionDue(p *Path, now time.Time, out *Output) {
 	}
 }
 
-// suspect asks a path whether it works, and sends a copy of the oldest chunk in flight there by another. If neither
+// suspect asks a path whether it works, and sends copies of the oldest chunks in flight there by another. If neither
 // answers, that is done again after twice the time.
 func (a *Association) suspect(p *Path, now time.Time, out *Output) {
 	s := &p.suspicion
-	other, at := a.alternate(p), a.oldest(p)
+	other, at := a.alternate(p), a.nextInFlight(p, 0)
 	if a.suspectFrom(p, now).IsZero() || s.moved || p.state != Active || other == p || !other.usable() || other.open() <= 0 || at < 0 {
 		return
 	}
@@ -81,7 +81,7 @@ func (a *Association) suspect(p *Path, now time.Time, out *Output) {
 		s.wait = a.patience(p)
 		a.check(p, now, out)
 	}
-	a.copyTo(other, at, now, out)
+	a.copyTo(other, p, at, now, out)
 	s.instead, s.tsn = other, a.acked+1+uint32(at)
 	s.wait *= 2
 	s.at = now.Add(s.wait)
@@ -105,9 +105,9 @@ func (a *Association) check(p *Path, now time.Time, out *Output) {
 	}
 }
 
-// oldest is the place of the first chunk in flight by a path; -1 if there is none.
-func (a *Association) oldest(p *Path) int {
-	for i := range a.sent.length {
+// nextInFlight is the place of the first chunk in flight by a path, from a place on; -1 if there is none.
+func (a *Association) nextInFlight(p *Path, from int) int {
+	for i := from; i < a.sent.length; i++ {
 		if c := a.sent.at(i); c.path == p && c.inFlight() {
 			return i
 		}
@@ -115,18 +115,32 @@ func (a *Association) oldest(p *Path) int {
 	return -1
 }
 
-// copyTo sends a copy of a chunk by another path than the one where it is in flight. Nobody will know which was
-// acknowledged (RFC 9260 section 6.3.1, C5).
-func (a *Association) copyTo(p *Path, at int, now time.Time, out *Output) {
-	c, tsn := a.sent.at(at), a.acked+1+uint32(at)
-	a.endpoint.Counters.EarlyCopies++
-	a.untime(tsn)
-	c.moved = true
-	c.tries += min(1, 255-c.tries)
-	w := a.composeFor(c, p, out)
-	w.put(c, tsn)
-	w.finish()
-	p.sentAt = now
+// copyPackets is how many packets of copies are sent: what is oldest may have come, and its acknowledgement be lost.
+const copyPackets = 2
+
+// copyTo sends copies by a path of the chunks that are in flight by another, the oldest first. Nobody will know which
+// was acknowledged (RFC 9260 section 6.3.1, C5).
+func (a *Association) copyTo(p, from *Path, at int, now time.Time, out *Output) {
+	a.untime(a.acked + 1 + uint32(at))
+	for range copyPackets {
+		if at = a.nextInFlight(from, at); at < 0 {
+			return
+		}
+		w := a.composeFor(a.sent.at(at), p, out)
+		w.urgent = true // it may be all that is out, and the answer decides
+		for ; at >= 0 && w.fits(a.dataType(), a.length(a.sent.at(at).size)); at = a.nextInFlight(from, at+1) {
+			c := a.sent.at(at)
+			a.endpoint.Counters.EarlyCopies++
+			c.moved = true
+			c.tries += min(1, 255-c.tries)
+			w.put(c, a.acked+1+uint32(at))
+		}
+		w.finish()
+		p.sentAt = now
+		if at < 0 {
+			return
+		}
+	}
 }
 
 // compareAnswers decides, when a packet with an answer has come by a path: if that was in doubt it works; if it was

@@ -67,8 +67,13 @@ func testSilentCut(t *testing.T, first, second time.Duration, early bool, every 
 	}
 	most := par.RTOMin + first/2 + second + 100*time.Millisecond
 	if early {
-		// What is waited for: two round trips of the way that fails and their variance, and then the other way.
-		most = max(2*first, minSuspicion) + 4*granularity + 2*second + 50*time.Millisecond
+		// Two round trips of the way that fails and their variance, then the other way to the peer; or, from what has come
+		// by that to what the answer brings, a round trip of it.
+		doubt := max(2*first, minSuspicion) + 4*granularity
+		most = max(doubt+first/2+second/2, second) + 50*time.Millisecond
+		if first/2 > copyPackets*every { // more than is copied had come, and its acknowledgement was lost
+			most = doubt + second*3/2 + 50*time.Millisecond
+		}
 		if every > minSuspicion { // one packet at a time is out: its acknowledgement may wait
 			most += par.SACKDelay
 		}

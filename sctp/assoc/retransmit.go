@@ -42,7 +42,7 @@ func (a *Association) timeout(p *Path, now time.Time, out *Output) {
 // closedTo reports whether the peer has no room for what is in flight by a path: it was sent to probe a closed window, or
 // the window has closed since.
 func (a *Association) closedTo(p *Path) bool {
-	at := a.oldest(p)
+	at := a.nextInFlight(p, 0)
 	return a.probing || at >= 0 && a.announced < a.sent.at(at).size
 }
 

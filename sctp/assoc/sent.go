@@ -71,7 +71,7 @@ func (w *composer) put(c *sent, tsn uint32) {
 		User: m.User[c.offset : c.offset+c.size],
 	}
 	// RFC 9260 section 6.1: at the end of all there is nothing that a late SACK could be bundled with.
-	d.Immediate = d.Last && (m.Immediate || a.state == shutdownPending)
+	d.Immediate = w.urgent || d.Last && (m.Immediate || a.state == shutdownPending)
 	w.protect(a.dataType())
 	w.b = d.Append(w.b, a.interleaved)
 }

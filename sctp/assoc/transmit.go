@@ -18,6 +18,7 @@ type composer struct {
 	authAt int // where an AUTH is; 0 if there is none
 
 	fragment bool // the packet is larger than the path carries
+	urgent   bool // its data is to be acknowledged at once
 }
 
 // compose begins a packet.
