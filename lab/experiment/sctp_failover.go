@@ -93,8 +93,9 @@ func runSCTPFailover(ctx context.Context, e *lab.Env) error {
 // What flows carry.
 const (
 	cutPort  = 5000
-	cutEvery = 5 * time.Millisecond
 	cutSize  = 100
+	cutEvery = 10 * time.Millisecond
+	cutBack  = 50 * time.Millisecond // from the terminal: the study's UMTS carries 384 kbit/s that way
 )
 
 // measureClocks cuts one way under many associations at once, each with its own parameters.
@@ -130,7 +131,8 @@ func (f *sctpFound) measureClocks(ctx context.Context, e *lab.Env, form sctpFail
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, time.Second); err != nil {
+	// Each RTO one path is asked that the peer has only named: until the last one is known to work.
+	if err := pause(ctx, 4*slices.Max(form.rto)*time.Millisecond+time.Second); err != nil {
 		return err
 	}
 	for _, flow := range flows {

@@ -157,15 +157,15 @@ func (n *cutNet) flow(ctx context.Context, par sctp.Parameters) (*cutFlow, error
 		go f.ends[i].receive(c)
 		go f.ends[i].note(c.Events())
 		f.senders.Add(1)
-		go f.send(c, &f.ends[i])
+		go f.send(c, &f.ends[i], [2]time.Duration{cutEvery, cutBack}[i])
 	}
 	return f, nil
 }
 
 // send sends numbered messages until the flow is to stop.
-func (f *cutFlow) send(c *sctp.Conn, end *cutEnd) {
+func (f *cutFlow) send(c *sctp.Conn, end *cutEnd, every time.Duration) {
 	defer f.senders.Done()
-	tick := time.NewTicker(cutEvery)
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	message := make([]byte, cutSize)
 	for {
