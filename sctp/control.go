@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/isthmus-net/isthmus/sctp/assoc"
 )
@@ -77,8 +78,12 @@ func (c *Conn) Probe(path Pair) error {
 }
 
 // AddAddress has the association use another address of this host, if the peer takes changes of addresses (RFC 5061).
-// The event ChangeDone or ChangeRefused follows. An endpoint that has all addresses of the host does so by itself.
+// The event ChangeDone or ChangeRefused follows. An endpoint that has all addresses of the host does so by itself; one
+// that is bound to some takes these alone.
 func (c *Conn) AddAddress(local netip.Addr) error {
+	if bound := c.endpoint.addr.Hosts; len(bound) > 0 && !slices.Contains(bound, local) {
+		return c.opError("change addresses", ErrBound)
+	}
 	return c.change(assoc.Change{Kind: assoc.AddAddress, Address: local})
 }
 

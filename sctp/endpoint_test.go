@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -118,4 +119,22 @@ func TestKernelSpeaks(t *testing.T) {
 		}
 		return again.Close()
 	})
+}
+
+// TestAddressOfAnotherEndpoint adds an address that the endpoint is not bound to: nothing could come there.
+func TestAddressOfAnotherEndpoint(t *testing.T) {
+	l := listen(t, onLoopback(), "sctp+udp", "[::1]:0")
+	e, err := onLoopback().Open(context.Background(), "sctp+udp", "[::1]:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	c, err := e.Dial(context.Background(), l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Abort("the test is over")
+	if err := c.AddAddress(netip.MustParseAddr("127.0.0.1")); !errors.Is(err, ErrBound) {
+		t.Errorf("the address is added: %v", err)
+	}
 }
