@@ -250,7 +250,10 @@ func (f *sctpFound) measureRow(ctx context.Context, e *lab.Env, form sctpFailove
 			break
 		}
 		f.alive++
-		f.silence = max(f.silence, flow.gap())
+		gap := flow.gap()
+		if f.silence = max(f.silence, gap); gap > time.Second {
+			e.Step("  cut %d, of %s: nothing came for %v", i+1, cutLinks[i%2], gap.Round(time.Millisecond))
+		}
 		e.Status(fmt.Sprintf("  %d cuts", f.alive))
 	}
 	return f.end(flow)
