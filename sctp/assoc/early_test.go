@@ -235,3 +235,31 @@ func TestCutsInARow(t *testing.T) {
 		}
 	}
 }
+
+// TestLeftBehind cuts a way right after data has returned from it to the primary one: what was on its way there is
+// missing at once, and comes by the primary one.
+func TestLeftBehind(t *testing.T) {
+	w := newWorld(t, dual(), Defaults())
+	w.delay = delays(time.Millisecond, 200*time.Millisecond)
+	w.connect(w.hosts[1].end.config.Addresses...)
+	w.run(5 * time.Second)
+	h, peer, sent := w.hosts[0], w.hosts[1], 0
+	h.talkFor(time.Second, 10*time.Millisecond, &sent)
+	w.lost = cutFirst
+	h.talkFor(time.Second, 10*time.Millisecond, &sent)
+	w.lost = nil
+	for h.a.current != h.a.primary {
+		h.talkFor(time.Millisecond, time.Millisecond, &sent)
+	}
+	peer.gap = 0
+	w.lost = func(from int, p Packet) bool { return !cutFirst(from, p) }
+	h.talkFor(2*time.Second, 10*time.Millisecond, &sent)
+	if peer.gap > 150*time.Millisecond {
+		t.Errorf("nothing came for %v", peer.gap)
+	}
+	w.lost = nil
+	w.run(10 * time.Second)
+	if len(peer.got) != sent {
+		t.Errorf("%d messages of %d have come", len(peer.got), sent)
+	}
+}

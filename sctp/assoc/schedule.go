@@ -89,6 +89,9 @@ func (p *Path) shares(with *Path) (n int) {
 // wayFor is the path by which a marked chunk is sent again: after a timeout another one, else the same (RFC
 // 9260 section 6.4).
 func (a *Association) wayFor(c *sent) *Path {
+	if a.par.EarlyProbe && c.path != a.current && a.current.usable() {
+		return a.current // data has left that path since, which may be why the chunk is missing
+	}
 	if !c.timedOut && c.path.usable() {
 		return c.path
 	}
