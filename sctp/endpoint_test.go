@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/sctp/assoc"
@@ -137,4 +138,39 @@ func TestAddressOfAnotherEndpoint(t *testing.T) {
 	if err := c.AddAddress(netip.MustParseAddr("127.0.0.1")); !errors.Is(err, ErrBound) {
 		t.Errorf("the address is added: %v", err)
 	}
+}
+
+// TestPeersVanish has peers vanish without a word, whose hosts say so of each packet: the endpoint goes on, also where
+// that is heard while it sends.
+func TestPeersVanish(t *testing.T) {
+	l := listen(t, onLoopback(), "sctp+udp", "127.0.0.1:0")
+	for range 5 {
+		var servers []*Conn
+		for range 10 {
+			client, err := onLoopback().Dial(context.Background(), "sctp+udp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			server, err := l.AcceptSCTP(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			servers = append(servers, server)
+			client.endpoint.sockets.close()
+			t.Cleanup(func() { client.Abort("the test is over") })
+		}
+		for _, s := range servers {
+			for range 20 {
+				_ = s.WriteMessage([]byte("is anyone there?"), Message{})
+			}
+			s.Abort("no one is there")
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	c, err := onLoopback().Dial(ctx, "sctp+udp", l.Addr().String())
+	if err != nil {
+		t.Fatalf("the listener is dead: %v", err)
+	}
+	c.Abort("the test is over")
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,7 +44,6 @@ type Pairs struct {
 	raw bool
 	out pool[pairSender]
 
-	errors  sync.Mutex // of who reads the error queue
 	onError func(PairError)
 }
 

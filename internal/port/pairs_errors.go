@@ -34,7 +34,8 @@ type PairError struct {
 // Of <linux/errqueue.h>.
 const originICMP6 = 3
 
-// OnError has f called for each ICMP message, by a goroutine that reads or sends.
+// OnError has f called for each ICMP message, by the goroutines that read and send, maybe at once. f may send: an error
+// that this meets is handed to f again, inside.
 func (p *Pairs) OnError(f func(PairError)) error {
 	level, option := unix.IPPROTO_IP, unix.IP_RECVERR
 	if p.v6 {
@@ -50,8 +51,6 @@ func (p *Pairs) OnError(f func(PairError)) error {
 
 // readErrors takes the errors that are queued, up to a batch.
 func (p *Pairs) readErrors() {
-	p.errors.Lock()
-	defer p.errors.Unlock()
 	var quoted [1500]byte
 	var control [512]byte
 	for range MaxBatch {
