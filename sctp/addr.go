@@ -118,6 +118,23 @@ func (n *network) resolve(ctx context.Context, address string, udp uint16) (*Add
 	return a, nil
 }
 
+// takeAll takes an unspecified address for all that the host has of its family, as package net does: that of IPv6 for
+// those of IPv4, too.
+func (n *network) takeAll(a *Addr) error {
+	for _, host := range a.Hosts {
+		switch {
+		case host.IsMulticast():
+			return &net.AddrError{Err: "not the address of a host", Addr: host.String()}
+		case host.IsUnspecified() && len(a.Hosts) > 1:
+			return &net.AddrError{Err: "all addresses, and another one", Addr: host.String()}
+		case host.IsUnspecified():
+			n.v6 = n.v6 && host.Is6()
+			a.Hosts = nil
+		}
+	}
+	return nil
+}
+
 // lookUp adds the addresses of a host that are of the network.
 func (n *network) lookUp(ctx context.Context, list []netip.Addr, host string) ([]netip.Addr, error) {
 	found := []netip.Addr{}

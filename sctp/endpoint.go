@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"strconv"
 	"sync"
 	"time"
 
@@ -77,6 +78,12 @@ func (c *Config) openAt(ctx context.Context, name, address string, listen bool) 
 		return nil, err
 	}
 	local, err := n.resolve(ctx, address, 0)
+	if err == nil {
+		err = n.takeAll(local)
+	}
+	if err == nil && (c.UDPPort < AnyPort || c.UDPPort > 1<<16-1) {
+		err = &net.AddrError{Err: "invalid port of UDP", Addr: strconv.Itoa(c.UDPPort)}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -131,10 +138,10 @@ func (c *Config) fill(par *Parameters) {
 	if c.Parameters != nil {
 		*par = *c.Parameters
 	}
-	if c.MaxAssociations == 0 {
+	if c.MaxAssociations <= 0 {
 		c.MaxAssociations = defaultAssociations
 	}
-	if c.Backlog == 0 {
+	if c.Backlog <= 0 {
 		c.Backlog = defaultBacklog
 	}
 }

@@ -5,6 +5,7 @@ package sctp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -176,4 +177,28 @@ func TestPeersVanish(t *testing.T) {
 		t.Fatalf("the listener is dead: %v", err)
 	}
 	c.Abort("the test is over")
+}
+
+// TestAllAddresses listens at the unspecified address, as with package net.
+func TestAllAddresses(t *testing.T) {
+	for address, dial := range map[string]string{"0.0.0.0:0": "127.0.0.1", "[::]:0": "[::1]"} {
+		c := &Config{UDPPort: AnyPort, Backlog: -1}
+		l := listen(t, c, "sctp+udp", address)
+		a := l.Addr().(*Addr)
+		client, err := onLoopback().Dial(context.Background(), "sctp+udp", fmt.Sprintf("%s:%d/%d", dial, a.Port, a.UDP))
+		if err != nil {
+			t.Fatalf("%s: %v", address, err)
+		}
+		client.Abort("the test is over")
+	}
+	for _, wrong := range []string{"224.0.0.1:0", "0.0.0.0/127.0.0.1:0"} {
+		if l, err := onLoopback().Listen(context.Background(), "sctp+udp", wrong); err == nil {
+			l.Close()
+			t.Errorf("%s is listened at", wrong)
+		}
+	}
+	if l, err := (&Config{UDPPort: 70000}).Listen(context.Background(), "sctp+udp", ":0"); err == nil {
+		l.Close()
+		t.Error("a port of UDP above 65535 is taken")
+	}
 }

@@ -70,7 +70,13 @@ func (c *Conn) tell(ev *assoc.Event) {
 	if len(c.eventQueue()) == maxEvents { // no one else puts events in
 		c.lost++
 		c.endpoint.eventsLost++
-		return
+		if ev.Kind != Closed && ev.Kind != Failed {
+			return
+		}
+		select { // the last one says how it has ended: the first gives way
+		case <-c.events:
+		default: // the user has taken it meanwhile
+		}
 	}
 	e := Event{Kind: ev.Kind, Pair: ev.Pair, Reason: ev.Reason, Cause: ev.Cause, Lost: c.lost}
 	if ev.Kind == SendFailed {

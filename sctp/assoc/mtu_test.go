@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"net/netip"
 	"testing"
 	"time"
@@ -275,6 +276,8 @@ func TestChangeParameters(t *testing.T) {
 	}
 	for name, wrong := range map[string]func(*Parameters){
 		"RTO": func(p *Parameters) { p.RTOMax = p.RTOMin - 1 }, "retransmissions": func(p *Parameters) { p.PathMaxRetrans = -1 },
+		"heartbeats for ever": func(p *Parameters) { p.HeartbeatInterval = math.MaxInt64 }, "cookies": func(p *Parameters) { p.CookieLife = -1 },
+		"too large": func(p *Parameters) { p.ReceiveBuffer = 1 << 32 }, "tiny RTO": func(p *Parameters) { p.RTOMin = 1 },
 		"delay": func(p *Parameters) { p.SACKDelay = time.Second }, "MTU": func(p *Parameters) { p.MaxMTU = 100 },
 		"buffer": func(p *Parameters) { p.ReceiveBuffer = 1 }, "streams": func(p *Parameters) { p.StreamsIn = 0 },
 	} {

@@ -67,8 +67,9 @@ var (
 	ErrRTO     = errors.New("RTO.Min must be above 0, and RTO.Initial and RTO.Max not below it")
 	ErrRetrans = errors.New("retransmissions and bursts cannot be below 0")
 	ErrDelay   = errors.New("SACK.Delay is from 0 to 500 ms")
+	ErrTime    = errors.New("times are up to 30 days, RTO.Min is 1 ms or more, and cookies live for more than 0")
 	ErrMTU     = errors.New("packets are at least 576 octets and at most 65535")
-	ErrBuffer  = errors.New("a receive buffer has at least 1500 octets, a send buffer at least one")
+	ErrBuffer  = errors.New("a receive buffer has at least 1500 octets, a send buffer at least one, and both at most 1 GiB")
 	ErrStreams = errors.New("there is at least one stream each way")
 )
 
@@ -79,8 +80,10 @@ func (p *Parameters) Check() error {
 		return ErrRetrans
 	case p.SACKDelay < 0, p.SACKDelay > maxSACKDelay:
 		return ErrDelay
-	case p.ReceiveBuffer < minWindow, p.SendBuffer < 1:
+	case p.ReceiveBuffer < minWindow, p.ReceiveBuffer > maxBuffer, p.SendBuffer < 1, p.SendBuffer > maxBuffer:
 		return ErrBuffer
+	case p.CookieLife <= 0, p.CookieLife > maxTime:
+		return ErrTime
 	case p.StreamsIn == 0, p.StreamsOut == 0:
 		return ErrStreams
 	}
@@ -92,6 +95,8 @@ func (p *PathParameters) Check() error {
 	switch {
 	case p.RTOMin <= 0, p.RTOMax < p.RTOMin, p.RTOInitial < p.RTOMin:
 		return ErrRTO
+	case p.RTOMin < granularity, p.RTOMax > maxTime, p.RTOInitial > maxTime, p.HeartbeatInterval > maxTime:
+		return ErrTime
 	case p.PathMaxRetrans < 0, p.PotentiallyFailedMaxRetrans < 0:
 		return ErrRetrans
 	case p.MaxMTU < leastIPv4, p.MaxMTU > 1<<16-1:
@@ -106,6 +111,12 @@ const (
 	betaShift  = 2 // RTO.Beta is 1/4
 	// granularity is the least variance of round trips (RFC 9260 section 6.3.1, G1).
 	granularity = time.Millisecond
+)
+
+// Bounds of parameters.
+const (
+	maxBuffer = 1 << 30
+	maxTime   = 30 * 24 * time.Hour
 )
 
 // Bounds of what peers make us hold.
