@@ -15,6 +15,7 @@ import (
 type inbox struct {
 	mu     sync.Mutex
 	pieces ring[piece]
+	ready  int // pieces that a reader may have: not those of a message of which the engine has more in hand
 	octets octets
 	credit int   // octets that were read, and of which the engine does not know yet
 	quota  int   // credit that the engine is to know of at once
@@ -40,6 +41,9 @@ func (b *inbox) put(d *assoc.Data) (credit int) {
 	p := b.pieces.push()
 	p.size, p.info = len(d.User), messageInfo(d)
 	b.octets.append(d.User)
+	if d.Last {
+		b.ready = b.pieces.length
+	}
 	credit, b.credit = b.credit, 0
 	return credit
 }
@@ -50,7 +54,16 @@ func (b *inbox) putError(err error, info MessageInfo) {
 	defer b.mu.Unlock()
 	if !b.shut {
 		*b.pieces.push() = piece{err: err, info: info}
+		b.ready = b.pieces.length
 	}
+}
+
+// publish lets a reader have all that has come: the engine has no more in hand.
+func (b *inbox) publish() {
+	b.mu.Lock()
+	b.ready = b.pieces.length
+	b.mu.Unlock()
+	b.more.send()
 }
 
 // finish says that nothing more comes. The first reason is the one that counts.
@@ -59,6 +72,7 @@ func (b *inbox) finish(err error) {
 	if b.end == nil {
 		b.end = err
 	}
+	b.ready = b.pieces.length
 	b.mu.Unlock()
 	b.more.send()
 }
@@ -68,7 +82,7 @@ func (b *inbox) close() (credit int) {
 	b.mu.Lock()
 	b.shut, b.end = true, net.ErrClosed
 	credit = b.credit + b.octets.length
-	b.credit, b.pieces, b.octets = 0, ring[piece]{}, octets{}
+	b.credit, b.pieces, b.ready, b.octets = 0, ring[piece]{}, 0, octets{}
 	b.mu.Unlock()
 	b.more.send()
 	return credit
@@ -80,19 +94,19 @@ func (b *inbox) read(to []byte) (n int, info MessageInfo, credit int, some bool,
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case b.pieces.length == 0 && b.end != nil:
+	case b.ready == 0 && b.end != nil:
 		b.more.send() // for the next reader
 		return 0, info, 0, true, b.end
-	case b.pieces.length == 0:
+	case b.ready == 0:
 		return 0, info, 0, false, nil
 	}
 	first := b.pieces.at(0)
 	info = first.info
 	if err = first.err; err != nil {
-		b.pieces.drop()
+		b.drop()
 		return 0, info, 0, true, err
 	}
-	for info.Last = false; b.pieces.length > 0 && !info.Last; {
+	for info.Last = false; b.ready > 0 && !info.Last; {
 		p := b.pieces.at(0)
 		if p.err != nil || p.info.Stream != info.Stream || p.info.Unordered != info.Unordered || n > 0 && p.info.First {
 			break
@@ -105,17 +119,23 @@ func (b *inbox) read(to []byte) (n int, info MessageInfo, credit int, some bool,
 			break
 		}
 		info.Last = p.info.Last
-		b.pieces.drop()
+		b.drop()
 	}
-	if b.pieces.length > 0 {
+	switch {
+	case b.ready > 0:
 		b.more.send() // for the next reader
-	} else {
+	case b.pieces.length == 0:
 		b.octets.rest()
 	}
 	if b.credit += n; b.credit >= b.quota {
 		credit, b.credit = b.credit, 0
 	}
 	return n, info, credit, true, nil
+}
+
+func (b *inbox) drop() {
+	b.pieces.drop()
+	b.ready--
 }
 
 // ring is a queue that keeps its memory.

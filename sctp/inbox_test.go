@@ -82,3 +82,26 @@ func TestClosedInboxTakesNothing(t *testing.T) {
 		t.Errorf("%d octets are given back of what came late, and %d pieces are kept", credit, b.pieces.length)
 	}
 }
+
+// TestInboxShowsNoHalfMessage has a reader come while the engine hands a message over piece by piece: it gets the whole,
+// or, of a message that is too large to wait for, what there is at the end of the turn.
+func TestInboxShowsNoHalfMessage(t *testing.T) {
+	b := inbox{more: newSignal(), quota: 1 << 20}
+	to := make([]byte, 100)
+	b.put(&assoc.Data{User: []byte("one "), First: true})
+	if n, _, _, some, _ := b.read(to); some {
+		t.Fatalf("half a message is read: %q", to[:n])
+	}
+	b.put(&assoc.Data{User: []byte("message"), Last: true})
+	b.put(&assoc.Data{User: []byte("the beginning"), First: true})
+	if n, info, _, some, err := b.read(to); !some || err != nil || string(to[:n]) != "one message" || !info.First || !info.Last {
+		t.Errorf("read is %q, %+v, %v", to[:n], info, err)
+	}
+	if _, _, _, some, _ := b.read(to); some {
+		t.Error("the beginning of a message is read before the turn is over")
+	}
+	b.publish()
+	if n, info, _, some, err := b.read(to); !some || err != nil || string(to[:n]) != "the beginning" || !info.First || info.Last {
+		t.Errorf("read is %q, %+v, %v", to[:n], info, err)
+	}
+}

@@ -73,7 +73,7 @@ func (e *Endpoint) settle(t turn) (send bool) {
 			c.credit = 0
 		}
 		c.woken = false
-		c.inbox.more.send()
+		c.inbox.publish()
 	}
 	clear(e.woken)
 	e.woken = e.woken[:0]
