@@ -47,6 +47,9 @@ func (w *world) same(sent, received usrsctp.Traffic) {
 
 // TestUsrsctpReceives has us set up the association, send, and end it.
 func TestUsrsctpReceives(t *testing.T) {
+	if inTries(t) {
+		return
+	}
 	newWorld(t).eachTransport(func(w *world, by transport) {
 		p := w.peer(by, theirs, nil)
 		conn := w.dial(by, parameters(), ours, theirs)
@@ -65,6 +68,9 @@ func TestUsrsctpReceives(t *testing.T) {
 
 // TestUsrsctpSends has usrsctp set up the association, send, and end it.
 func TestUsrsctpSends(t *testing.T) {
+	if inTries(t) {
+		return
+	}
 	newWorld(t).eachTransport(func(w *world, by transport) {
 		l := w.listen(by, parameters(), ours)
 		p := w.peer(by, theirs, ours, "source=1", "count=1000", "size=1", "largest=100000")
@@ -85,6 +91,9 @@ func TestUsrsctpSends(t *testing.T) {
 
 // TestUsrsctpInterleaved has both ends send messages of several streams beside each other.
 func TestUsrsctpInterleaved(t *testing.T) {
+	if inTries(t) {
+		return
+	}
 	w := newWorld(t)
 	par := parameters()
 	par.Interleaving = true
@@ -123,11 +132,17 @@ func TestUsrsctpInterleaved(t *testing.T) {
 
 // TestUsrsctpCut cuts one network without a word while data flows, and restores it.
 func TestUsrsctpCut(t *testing.T) {
+	if inTries(t) {
+		return
+	}
 	newWorld(t).eachCut(theirs)
 }
 
 // TestUsrsctpOfOneAddress does so to a peer that has one address.
 func TestUsrsctpOfOneAddress(t *testing.T) {
+	if inTries(t) {
+		return
+	}
 	newRoutedWorld(t).eachCut([]string{them3})
 }
 
@@ -184,6 +199,9 @@ func (w *world) cut(by transport, theirs []string, weSend bool) {
 
 // TestUsrsctpTakesAddresses has our host get an address, data be sent there, and the first address leave.
 func TestUsrsctpTakesAddresses(t *testing.T) {
+	if inTries(t) {
+		return
+	}
 	w := newWorld(t)
 	p := w.peer(inUDP, theirs, nil, "echo=1")
 	stop := w.capture()
@@ -217,6 +235,9 @@ func TestUsrsctpTakesAddresses(t *testing.T) {
 
 // TestUsrsctpChangesAddresses has usrsctp do the same.
 func TestUsrsctpChangesAddresses(t *testing.T) {
+	if inTries(t) {
+		return
+	}
 	w := newWorld(t)
 	p := w.peer(inUDP, theirs[:1], nil, "echo=1")
 	stop := w.capture()
@@ -272,6 +293,9 @@ func (w *world) flow(conn *sctp.Conn) (end func()) {
 
 // TestUsrsctpAborts has each end abort.
 func TestUsrsctpAborts(t *testing.T) {
+	if inTries(t) {
+		return
+	}
 	w := newWorld(t)
 	t.Run("they abort", func(t *testing.T) {
 		w := w.on(t)
@@ -297,6 +321,9 @@ func TestUsrsctpAborts(t *testing.T) {
 // TestUsrsctpRestarts kills usrsctp, which comes back with the same ports: the association is the same for us, and
 // begins again (RFC 9260 section 5.2).
 func TestUsrsctpRestarts(t *testing.T) {
+	if inTries(t) {
+		return
+	}
 	newWorld(t).eachTransport(func(w *world, by transport) {
 		// Nothing of ours is to come while it is away: of a host that has no SCTP at the moment the kernel says so, and
 		// who begins again does not know the association. Either would end it.
@@ -332,6 +359,9 @@ func TestUsrsctpRestarts(t *testing.T) {
 
 // TestWeRestart has an association of ours vanish unseen, and another come from the same port.
 func TestWeRestart(t *testing.T) {
+	if inTries(t) {
+		return
+	}
 	newWorld(t).eachTransport(func(w *world, by transport) {
 		p := w.peer(by, theirs, nil)
 		first := w.open(by, parameters(), ours)

@@ -9,6 +9,8 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -417,4 +419,28 @@ func writeAll(conn *sctp.Conn, messages, largest int, pause time.Duration) (t us
 		time.Sleep(pause)
 	}
 	return t, nil
+}
+
+// onceEnv says that a test is a try of another one.
+const onceEnv = "ISTHMUS_USRSCTP_ONCE"
+
+// inTries runs a test in a process of its own, up to three times: on a busy machine usrsctp hangs or aborts now and then,
+// with itself at the other end as well. It returns false in that process.
+func inTries(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(onceEnv) == "1" {
+		return false
+	}
+	testutil.NeedRoot(t)
+	var said []byte
+	var err error
+	for range 3 {
+		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1")
+		cmd.Env = append(os.Environ(), onceEnv+"=1")
+		if said, err = cmd.CombinedOutput(); err == nil {
+			return true
+		}
+	}
+	t.Fatalf("%v:\n%s", err, said)
+	return true
 }
