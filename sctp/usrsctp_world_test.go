@@ -424,8 +424,8 @@ func writeAll(conn *sctp.Conn, messages, largest int, pause time.Duration) (t us
 // onceEnv says that a test is a try of another one.
 const onceEnv = "ISTHMUS_USRSCTP_ONCE"
 
-// inTries runs a test in a process of its own, up to three times: on a busy machine usrsctp hangs or aborts now and then,
-// with itself at the other end as well. It returns false in that process.
+// inTries runs a test in a process of its own, up to three times: on a busy machine an association with usrsctp hangs or
+// is aborted now and then, and whose fault that is, is not known. It returns false in that process.
 func inTries(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(onceEnv) == "1" {
