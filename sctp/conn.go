@@ -38,6 +38,7 @@ type Conn struct {
 	remote    Addr // at the end
 	events    chan Event
 	lost      int // events, since the last one that was not
+	observer  func(time.Time, *Passage)
 }
 
 var _ net.Conn = (*Conn)(nil)

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/port"
@@ -35,7 +36,8 @@ type Endpoint struct {
 	stopped   chan struct{} // closed by Close
 	emptied   chan struct{} // closed with the last association
 	finished  chan struct{} // closed with the sockets
-	quick     signal        // for the goroutine that sends for users who send quickly
+	capture   atomic.Pointer[func(time.Time, bool, *Packet)]
+	quick     signal // for the goroutine that sends for users who send quickly
 
 	mu       sync.Mutex // holds the engine and all that follows
 	engine   *assoc.Endpoint

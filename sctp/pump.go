@@ -125,6 +125,12 @@ func (e *Endpoint) sendRound() bool {
 	out := e.filling
 	e.filling, e.leaving = e.leaving, out
 	e.mu.Unlock()
+	if e.capture.Load() != nil {
+		now := time.Now()
+		for i := range out.Packets {
+			e.captured(now, true, &out.Packets[i])
+		}
+	}
 	e.sockets.write(out.Packets)
 	out.Reset()
 	return true
@@ -215,12 +221,15 @@ func (e *Endpoint) handle(m *port.Message, t turn) {
 		return
 	}
 	from := assoc.Pair{Local: m.To, Remote: m.From.Addr()}
-	e.engine.Handle(assoc.Packet{Pair: from, Port: m.From.Port(), Octets: m.Payload}, t.now, t.Output)
+	p := assoc.Packet{Pair: from, Port: m.From.Port(), Octets: m.Payload}
+	e.captured(t.now, false, &p)
+	e.engine.Handle(p, t.now, t.Output)
 	e.note(t)
 }
 
 // note does what the engine's events ask for. Their data hold until the engine is called again.
 func (e *Endpoint) note(t turn) {
+	t.observe()
 	var refused []*assoc.Association
 	for i := range t.Events {
 		ev := &t.Events[i]

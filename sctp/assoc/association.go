@@ -44,6 +44,7 @@ type Association struct {
 	doubted      int   // paths that are in doubt
 	errors       int   // in a row (RFC 9260 section 8.1)
 	verification verification
+	observed     bool      // its passages are told
 	denied       time.Time // from when on the peer's host is believed that it has no SCTP; zero if it has not said so
 
 	handshake
@@ -64,7 +65,7 @@ func (e *Endpoint) newAssociation(par Parameters, port uint16, tag uint32) *Asso
 // reset forgets all but the user, the peer's port and the parameters.
 func (a *Association) reset(tag uint32) {
 	e := a.endpoint
-	*a = Association{User: a.User, endpoint: e, par: a.par, peerPort: a.peerPort, epoch: a.epoch, due: a.due, place: a.place, touched: a.touched, tag: tag}
+	*a = Association{User: a.User, endpoint: e, par: a.par, peerPort: a.peerPort, epoch: a.epoch, due: a.due, place: a.place, touched: a.touched, observed: a.observed, tag: tag}
 	a.tie = [2]uint32{e.random32() | 1, e.random32() | 1}
 	a.setFirst(e.random32())
 }

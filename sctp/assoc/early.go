@@ -134,6 +134,7 @@ func (a *Association) copyTo(p, from *Path, at int, now time.Time, out *Output) 
 			c.moved = true
 			c.tries += min(1, 255-c.tries)
 			w.put(c, a.acked+1+uint32(at))
+			a.pass(p, c, a.acked+1+uint32(at), SentCopy, out)
 		}
 		w.finish()
 		p.sentAt = now

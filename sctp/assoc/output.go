@@ -25,8 +25,9 @@ type Packet struct {
 // Output is what calls of the engine put out. Its packets hold until Reset; the data of events alias the
 // packet that was handled or the engine's memory, and hold until the next call.
 type Output struct {
-	Packets []Packet
-	Events  []Event
+	Packets  []Packet
+	Events   []Event
+	Passages []Passage // of associations that are observed
 
 	slab []byte
 }
@@ -35,7 +36,8 @@ type Output struct {
 func (o *Output) Reset() {
 	clear(o.Packets)
 	clear(o.Events)
-	o.Packets, o.Events, o.slab = o.Packets[:0], o.Events[:0], o.slab[:0]
+	clear(o.Passages)
+	o.Packets, o.Events, o.Passages, o.slab = o.Packets[:0], o.Events[:0], o.Passages[:0], o.slab[:0]
 }
 
 // slabSize is the first size of the memory for packets: a few of them.

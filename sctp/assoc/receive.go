@@ -69,6 +69,7 @@ func (a *Association) handleData(p *Path, c chunk.Chunk, in *arrival, out *Outpu
 	a.arrivals.urgent = a.arrivals.urgent || d.Immediate
 	switch {
 	case a.got.has(d.TSN):
+		a.passed(in, &d, Duplicated, out)
 		counters.Duplicate++
 		a.arrivals.duplicate = true
 		a.noteDuplicate(d.TSN)
@@ -83,6 +84,7 @@ func (a *Association) handleData(p *Path, c chunk.Chunk, in *arrival, out *Outpu
 	default:
 		a.arrivals.fresh = true
 		a.got.add(d.TSN)
+		a.passed(in, &d, Arrived, out)
 		a.store(&d, out)
 	}
 }

@@ -92,7 +92,7 @@ func (a *Association) repeat(w *composer, from int, now time.Time) {
 		}
 		tsn := a.acked + 1 + uint32(i)
 		a.untime(tsn)
-		a.countRepeat(c)
+		a.pass(w.path, c, tsn, a.countRepeat(c), w.out)
 		c.marked, c.timedOut, c.early, c.misses = false, false, false, 0
 		a.marked--
 		a.launch(c, w.path)
@@ -101,14 +101,18 @@ func (a *Association) repeat(w *composer, from int, now time.Time) {
 	}
 }
 
-func (a *Association) countRepeat(c *sent) {
+// countRepeat counts a chunk that is sent again, by its reason.
+func (a *Association) countRepeat(c *sent) PassageKind {
 	switch counters := &a.endpoint.Counters; {
 	case c.early:
 		counters.EarlyMoves++
+		return SentMoved
 	case c.timedOut:
 		counters.Retransmitted++
+		return SentLate
 	default:
 		counters.FastRetrans++
+		return SentFast
 	}
 }
 

@@ -240,6 +240,7 @@ func (a *Association) addNew(w *composer, now time.Time) {
 		c := a.cutOff(m, octets)
 		a.launch(c, w.path)
 		w.put(c, tsn)
+		a.pass(w.path, c, tsn, SentNew, w.out)
 		if w.path.t3.IsZero() {
 			w.path.t3 = now.Add(w.path.rto)
 		}

@@ -42,17 +42,18 @@ type flight struct {
 
 // host is one end, and its user, who reads at once.
 type host struct {
-	w      *world
-	index  int
-	end    *Endpoint
-	a      *Association
-	out    Output
-	events []Event
-	got    []string // messages that have come, by stream and octets
-	parts  map[string][]byte
-	reads  bool
-	gap    time.Duration // longest time between two messages
-	last   time.Time
+	w        *world
+	index    int
+	end      *Endpoint
+	a        *Association
+	out      Output
+	events   []Event
+	passages []Passage
+	got      []string // messages that have come, by stream and octets
+	parts    map[string][]byte
+	reads    bool
+	gap      time.Duration // longest time between two messages
+	last     time.Time
 }
 
 func addresses(list ...string) (as []netip.Addr) {
@@ -147,6 +148,7 @@ func (h *host) flush() {
 		for _, e := range h.out.Events {
 			read += h.note(e)
 		}
+		h.passages = append(h.passages, h.out.Passages...)
 		h.out.Reset()
 		if read > 0 && h.reads && h.a != nil {
 			h.a.Read(read, h.w.now, &h.out)
@@ -258,6 +260,14 @@ func path1(p Pair) bool { return bytes.HasPrefix(p.Remote.AsSlice(), []byte{0x20
 
 // firstTSN is that of the first data in a packet.
 func firstTSN(p Packet) (tsn uint32, data bool) {
+	if list := dataTSNs(p); len(list) > 0 {
+		return list[0], true
+	}
+	return 0, false
+}
+
+// dataTSNs are those of the data in a packet.
+func dataTSNs(p Packet) (list []uint32) {
 	_, rest, _ := chunk.Open(p.Octets)
 	for len(rest) > 0 {
 		c, after, err := chunk.Next(rest)
@@ -265,10 +275,11 @@ func firstTSN(p Packet) (tsn uint32, data bool) {
 			break
 		}
 		if c.Type == chunk.TypeData || c.Type == chunk.TypeIData {
-			d, err := chunk.ParseData(c)
-			return d.TSN, err == nil
+			if d, err := chunk.ParseData(c); err == nil {
+				list = append(list, d.TSN)
+			}
 		}
 		rest = after
 	}
-	return 0, false
+	return list
 }
