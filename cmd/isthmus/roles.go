@@ -6,6 +6,7 @@ import (
 	"github.com/isthmus-net/isthmus/gprs/ggsn/ggsnrole"
 	"github.com/isthmus-net/isthmus/gprs/sgsn/sgsnrole"
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/sctp/media/mediarole"
 	"github.com/isthmus-net/isthmus/sip/registrar/registrarrole"
 	"github.com/isthmus-net/isthmus/teredo/client/clientrole"
 	"github.com/isthmus-net/isthmus/teredo/relay/relayrole"
@@ -28,4 +29,5 @@ var roles = role.List{
 	clientrole.Role,
 	ggsnrole.Role,
 	registrarrole.Role,
+	mediarole.Role,
 }

@@ -40,6 +40,9 @@ const (
 // path, hook and device, and the verdict as a comment of the packet; verdicts of
 // the fast path also as the option epb_verdict.
 type Writer struct {
+	// Snap is the most octets that a packet has; at first [Snap].
+	Snap uint32
+
 	w          io.Writer
 	interfaces map[captureInterface]uint32
 	block      []byte
@@ -53,7 +56,7 @@ type captureInterface struct {
 
 // NewWriter writes the head of a file. application is what wrote it.
 func NewWriter(w io.Writer, application string) (*Writer, error) {
-	p := &Writer{w: w, interfaces: map[captureInterface]uint32{}}
+	p := &Writer{Snap: Snap, w: w, interfaces: map[captureInterface]uint32{}}
 	p.begin(blockSection)
 	p.block = binary.LittleEndian.AppendUint32(p.block, byteOrderMagic)
 	p.block = binary.LittleEndian.AppendUint16(p.block, 1) // version 1.0
@@ -122,7 +125,7 @@ func (p *Writer) describe(in captureInterface) error {
 	p.begin(blockInterface)
 	p.block = binary.LittleEndian.AppendUint16(p.block, link)
 	p.block = binary.LittleEndian.AppendUint16(p.block, 0)
-	p.block = binary.LittleEndian.AppendUint32(p.block, Snap)
+	p.block = binary.LittleEndian.AppendUint32(p.block, p.Snap)
 	p.option(ifName, []byte(name))
 	p.option(ifDescription, []byte(fmt.Sprintf("isthmus %s, %s path, %s", in.instance, in.path, in.hook)))
 	p.option(ifResolution, []byte{nanoseconds})
