@@ -83,10 +83,12 @@ func (s *Settings) keys() []key.Key {
 		key.Of("udp_port", &s.UDPPort, 9899, key.Integer[int](1, 65535), key.Restart, "Port of UDP."),
 		key.Of("hide_addresses", &s.HideAddresses, false, key.Bool, key.Restart,
 			"Tell peers no address but those that packets come from, as behind a NAT (RFC 6951, section 5.7)."),
-		key.Of("root", &s.Root, "", key.Optional(key.File), key.Live,
+		key.Of("root", &s.Root, key.Example("/srv/media"), key.Optional(key.File), key.Live,
 			"Folder whose files are sent, with those below it. Hidden files, and links that lead out of it, are not. Empty: none."),
 		key.Tables("source", &s.Sources, "source", `[[sctp_media.source]] with name = "voice"`, (*Source).keys, key.Live,
-			"Synthetic sources, [[sctp_media.source]] each."),
+			"Synthetic sources. Each is a section of its own:\n"+
+				"  [[sctp_media.source]]\n  name = \"voice\"\n  rate = 50            messages a second; 0 is as fast as they go\n"+
+				"  size = 160           octets of a message\n  octets = 1073741824  in all."),
 		key.Of("streams", &s.Streams, 4, key.Integer[int](1, 1000), key.Restart, "Streams that carry the data of a transfer at most, beside that for control."),
 		key.Of("message_size", &s.MessageSize, 1200, key.Integer[int](1, transfer.MaxData), key.Live, "Octets of media in a message, where the client asks for none."),
 		key.Of("max_file_size", &s.MaxFileSize, 1<<30, key.Count(0), key.Live, "Octets of a file that is sent at most; 0 is no limit."),
