@@ -1,0 +1,224 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package mediarole
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/sctp"
+	"github.com/isthmus-net/isthmus/sctp/media/fetch"
+	"github.com/isthmus-net/isthmus/sctp/media/measure"
+	"github.com/isthmus-net/isthmus/sctp/media/transfer"
+)
+
+// TestTwentyCuts cuts the two networks in turn while a file is sent, again and again: it arrives with equal hashes, over
+// twenty cuts of one association; and what was measured shows them.
+func TestTwentyCuts(t *testing.T) {
+	w := newWorld(t)
+	want := w.file("film", 400_000)
+	i := w.serve(quick)
+	c := w.mustDial(quickClient(), both)
+	s := w.session(i)
+	cuts, done := 20, make(chan struct{})
+	go func() {
+		defer close(done)
+		for n := range cuts {
+			w.works(c.Conn(), s.conn)
+			net := []string{"a", "b"}[n%2]
+			w.cut(net, true)
+			time.Sleep(300 * time.Millisecond)
+			w.cut(net, false)
+		}
+	}()
+	rounds, changes := 0, 0
+	var clocks measure.Clocks
+	for over := false; !over; rounds++ {
+		select {
+		case <-done:
+			over = true // and once more without
+		default:
+		}
+		got, r := w.mustGet(c, transfer.Request{Name: "film", Rate: 300, Report: 50})
+		if !bytes.Equal(got, want) {
+			t.Fatal("another file has come")
+		}
+		for _, f := range r.Failovers {
+			changes++
+			if f.First > 0 && f.New >= f.First {
+				clocks = f.Clocks
+			}
+		}
+	}
+	t.Logf("%d rounds, %d changes of path", rounds, changes)
+	if changes < cuts/2 || clocks.First == 0 {
+		t.Errorf("%d changes of path were seen, clocks %+v", changes, clocks)
+	}
+	if n := i.counters.done.Load(); n != uint64(rounds) {
+		t.Errorf("%d transfers are counted of %d", n, rounds)
+	}
+}
+
+// TestGet gets files and synthetic sources, whole and in part, and lists them.
+func TestGet(t *testing.T) {
+	w := newWorld(t)
+	film := w.file("films/one", 300_001)
+	w.file("empty", 0)
+	for n := range 100 {
+		w.file("many/"+strings.Repeat("x", 150)+string(rune('a'+n%26))+string(rune('a'+n/26)), n)
+	}
+	i := w.serve("[[sctp_media.source]]\nname = \"voice\"\noctets = 16000\nrate = 2000\n")
+	c := w.mustDial(quickClient(), both)
+	got, r := w.mustGet(c, transfer.Request{Name: "films/one"})
+	if !bytes.Equal(got, film) || r.Octets != 300_001 || r.Messages != 251 || r.Streams != 4 || r.Chunks < 251 {
+		t.Errorf("%+v", r)
+	}
+	if got, r = w.mustGet(c, transfer.Request{Name: "films/one", Offset: 1000, Limit: 50_000, Size: 10_000, Streams: 2}); !bytes.Equal(got, film[1000:51_000]) || r.Messages != 5 || r.Streams != 2 {
+		t.Errorf("a part: %+v", r)
+	}
+	if got, _ = w.mustGet(c, transfer.Request{Name: "empty"}); len(got) != 0 {
+		t.Errorf("%d octets of nothing", len(got))
+	}
+	voice, r := w.mustGet(c, transfer.Request{Name: "voice", Report: 20})
+	if len(voice) != 16000 || r.Messages != 100 || r.Sender.Sent == 0 || r.DelayMin <= 0 || r.DelayMax < r.DelayMean {
+		t.Errorf("%+v", r)
+	}
+	if again, _ := w.mustGet(c, transfer.Request{Name: "voice", Offset: 160}); !bytes.Equal(again, voice[160:]) {
+		t.Error("the source is another now")
+	}
+	list, err := c.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(list); n != 103 || list[0].Name != "empty" || list[n-1] != (transfer.Entry{Name: "voice", Octets: 16000, Rate: 2000}) {
+		t.Errorf("%d are listed: %+v", n, list)
+	}
+	if st := i.Status().(Status); st.State != "serving" || st.Sessions != 1 || i.list().List[0].Paths < 2 {
+		t.Errorf("%+v, %+v", st, i.list())
+	}
+}
+
+// TestRefusals: nothing outside of the folder is sent, nor what is no file; each refusal has its counter.
+func TestRefusals(t *testing.T) {
+	w := newWorld(t)
+	w.file("large", 2000)
+	w.file("small", 10)
+	w.file(".hidden", 10)
+	secret := filepath.Join(t.TempDir(), "secret")
+	err := errors.Join(os.WriteFile(secret, []byte("x"), 0o644), os.Symlink(secret, filepath.Join(w.root, "out")),
+		os.Symlink("small", filepath.Join(w.root, "in")), os.Symlink(filepath.Dir(secret), filepath.Join(w.root, "folder")), os.Mkdir(filepath.Join(w.root, "sub"), 0o755))
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := w.serve("max_file_size = 1000\n")
+	c := w.mustDial(quickClient(), both)
+	for _, tt := range []struct {
+		name   string
+		offset uint64
+		why    string
+	}{
+		{"none", 0, "not_found"}, {"out", 0, "not_found"}, {"folder/secret", 0, "not_found"}, {"sub", 0, "not_found"},
+		{"large", 0, "too_large"}, {"small", 11, "refused"},
+	} {
+		before := dropped(i, tt.why)
+		if _, _, err := w.get(c, transfer.Request{Name: tt.name, Offset: tt.offset}); !errors.Is(err, fetch.ErrRefused) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		if dropped(i, tt.why) != before+1 {
+			t.Errorf("%s is not counted as %s", tt.name, tt.why)
+		}
+	}
+	if got, _ := w.mustGet(c, transfer.Request{Name: "in"}); len(got) != 10 {
+		t.Error("a link within the folder is not sent")
+	}
+	list, err := c.List(t.Context())
+	if names := []string{}; err == nil {
+		for _, e := range list {
+			names = append(names, e.Name)
+		}
+		if !slices.Equal(names, []string{"in", "small"}) {
+			t.Errorf("listed are %q", names)
+		}
+	} else {
+		t.Error(err)
+	}
+	for _, name := range []string{"../" + filepath.Base(secret), "/etc/passwd", ".hidden", "sub/../small"} {
+		c := w.mustDial(quickClient(), both)
+		before := dropped(i, "bad_message")
+		if _, _, err := w.get(c, transfer.Request{Name: name}); err == nil {
+			t.Errorf("%s is sent", name)
+		}
+		if dropped(i, "bad_message") != before+1 {
+			t.Errorf("%s is not counted", name)
+		}
+	}
+}
+
+// TestBusyAndCancel: one transfer of an association at a time; one that is cancelled ends, and the association serves on.
+func TestBusyAndCancel(t *testing.T) {
+	w := newWorld(t)
+	w.file("small", 10)
+	i := w.serve("[[sctp_media.source]]\nname = \"endless\"\nrate = 100\n")
+	c := w.mustDial(quickClient(), both)
+	for n, m := range []transfer.Message{&transfer.Request{Transfer: 900, Name: "endless"}, &transfer.Request{Transfer: 901, Name: "small"}} {
+		if err := c.Conn().WriteMessage(m.Append(nil), sctp.Message{PPID: transfer.PPID}); err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	w.until(func() bool { return dropped(i, "busy") == 1 })
+	if err := c.Conn().WriteMessage((&transfer.Cancel{Transfer: 900}).Append(nil), sctp.Message{PPID: transfer.PPID}); err != nil {
+		t.Fatal(err)
+	}
+	w.until(func() bool { return i.counters.cancelled.Load() == 1 && w.session(i).sending() == nil })
+	other := w.mustDial(quickClient(), both)
+	w.mustGet(other, transfer.Request{Name: "small"})
+}
+
+// TestCommand runs the command over a cut: the file has its name, tables and capture tell of the change.
+func TestCommand(t *testing.T) {
+	w := newWorld(t)
+	want := w.file("film", 800_000)
+	i := w.serve(quick)
+	dir := t.TempDir()
+	g := &Get{Name: "film", Output: filepath.Join(dir, "out"), CSV: filepath.Join(dir, "csv"), Pcapng: filepath.Join(dir, "packets.pcapng"), Rate: 100, Report: 50 * time.Millisecond, Every: 100 * time.Millisecond}
+	g.reached = reached{Server: both, IPv6: true, Local: ":0", Timeout: time.Minute, Tuning: w.settings(quick).Tuning}
+	var out, progress bytes.Buffer
+	ended := w.client.Go(func() error { return g.Run(role.Screen{Out: &out, Err: &progress}) })
+	s := w.session(i)
+	w.works(s.conn)
+	w.cut("a", true)
+	if err := <-ended; err != nil {
+		t.Fatalf("%v\n%s", err, progress.String())
+	}
+	got, err := os.ReadFile(g.Output)
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("another file has come: %v", err)
+	}
+	t.Logf("%s\n%s", progress.String(), out.String())
+	for _, what := range []string{"SHA-256", "throughput", "path changes  1", "RTO"} {
+		if !strings.Contains(out.String(), what) {
+			t.Errorf("nothing is said of %s", what)
+		}
+	}
+	rows := map[string]string{"tsn": "2001:db8:2::a", "messages": "\n", "paths": "active", "marks": "first new", "failovers": "2001:db8:1::a", "rate": "octets"}
+	for name, want := range rows {
+		b, err := os.ReadFile(filepath.Join(g.CSV, name+".csv"))
+		if err != nil || !strings.Contains(string(b), want) || name != "rate" && bytes.Count(b, []byte("\n")) < 2 {
+			t.Errorf("%s.csv: %v\n%.300s", name, err, b)
+		}
+	}
+	if b, err := os.ReadFile(g.Pcapng); err != nil || len(b) < len(want) {
+		t.Errorf("%d octets were captured: %v", len(b), err)
+	}
+	if err := g.Run(role.Screen{Out: io.Discard, Err: io.Discard}); err == nil || !strings.Contains(err.Error(), "is there already") {
+		t.Errorf("the file is replaced: %v", err)
+	}
+}
