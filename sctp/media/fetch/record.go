@@ -136,7 +136,7 @@ func (r *Recorder) message(d *transfer.Data, stream uint16, now time.Time, delay
 
 func (r *Recorder) mark(m *measure.Mark) {
 	if t := r.tables.marks; t != nil {
-		t.Row(m.At, m.Path.Local, m.Path.Remote, m.Kind, m.TSN)
+		t.Row(m.At, m.Path.Local, m.Path.Remote, m.Kind, m.TSN, m.RTO)
 	}
 }
 

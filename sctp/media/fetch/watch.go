@@ -69,32 +69,36 @@ func (w *watch) message(d *transfer.Data, stream uint16, now time.Time, delay *m
 	w.recorder.message(d, stream, now, delay)
 }
 
-// report takes one of the sender. RTOs are those of the report before a path's mark, if the mark has none.
+// report takes one of the sender.
 func (w *watch) report(r *transfer.Report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.last = r
 	w.lost += int(r.Lost)
 	for _, m := range r.Marks {
-		one := measure.Mark{Kind: measure.MarkKind(m.Kind), Path: measure.Path{Local: m.Local, Remote: m.Remote}, At: m.At, TSN: m.TSN, RTO: m.RTO}
-		if one.RTO == 0 {
-			one.RTO = w.rtos[one.Path]
-		}
-		if len(w.marks) == maxMarks {
-			w.lost++
-			continue
-		}
-		w.marks = append(w.marks, one)
-		if w.recorder != nil {
-			w.recorder.mark(&one)
-		}
+		w.mark(measure.Mark{Kind: measure.MarkKind(m.Kind), Path: measure.Path{Local: m.Local, Remote: m.Remote}, At: m.At, TSN: m.TSN, RTO: m.RTO})
 	}
 	for i := range r.Paths {
 		p := &r.Paths[i]
-		w.rtos[measure.Path{Local: p.Local, Remote: p.Remote}] = p.RTO
+		if path := (measure.Path{Local: p.Local, Remote: p.Remote}); w.rtos[path] != p.RTO {
+			w.rtos[path] = p.RTO
+			w.mark(measure.Mark{Kind: measure.NewRTO, Path: path, At: r.At, RTO: p.RTO})
+		}
 	}
 	if w.recorder != nil {
 		w.recorder.paths(r)
+	}
+}
+
+// mark keeps a mark, if there is room.
+func (w *watch) mark(m measure.Mark) {
+	if len(w.marks) == maxMarks {
+		w.lost++
+		return
+	}
+	w.marks = append(w.marks, m)
+	if w.recorder != nil {
+		w.recorder.mark(&m)
 	}
 }
 

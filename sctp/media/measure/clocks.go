@@ -36,9 +36,10 @@ const (
 	Failing                   // the path is potentially failed
 	Down                      // the path is inactive
 	Up                        // the path is active again
+	NewRTO                    // the path's RTO is another
 )
 
-var markWords = [...]string{"first data", "first new", "failing", "down", "up"}
+var markWords = [...]string{"first data", "first new", "failing", "down", "up", "new RTO"}
 
 // String returns the kind in words.
 func (k MarkKind) String() string { return markWords[k] }

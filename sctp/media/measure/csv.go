@@ -28,7 +28,7 @@ var (
 	MessageColumns  = []string{"time_s", "stream", "offset", "octets", "delay_ms", "jitter_ms"}
 	RateColumns     = []string{"time_s", "octets", "mbit_s"}
 	PathColumns     = []string{"time_s", "local", "remote", "state", "current", "errors", "rto_ms", "srtt_ms", "cwnd", "in_flight", "next_tsn"}
-	MarkColumns     = []string{"time_s", "local", "remote", "mark", "tsn"}
+	MarkColumns     = []string{"time_s", "local", "remote", "mark", "tsn", "rto_ms"}
 	FailoverColumns = []string{"time_s", "old_local", "old_remote", "new_local", "new_remote", "gap_ms", "t_first_ms", "t_new_ms", "t_down_ms", "rto_ms"}
 )
 

@@ -95,6 +95,11 @@ func (w *world) cut(net string, cut bool) {
 	})
 }
 
+var (
+	discard = slog.New(slog.DiscardHandler)
+	control = sctp.Message{Stream: transfer.ControlStream, PPID: transfer.PPID}
+)
+
 // quick has paths fail, and return, soon.
 const quick = "rto_initial = \"100ms\"\nrto_min = \"100ms\"\nrto_max = \"1s\"\nheartbeat_interval = \"100ms\"\n"
 
@@ -106,7 +111,7 @@ func (w *world) settings(lines string) *Settings {
 // serve runs a server.
 func (w *world) serve(lines string) *Instance {
 	w.t.Helper()
-	i, err := New(*w.settings(lines), slog.New(slog.DiscardHandler))
+	i, err := New(*w.settings(lines), discard)
 	if err != nil {
 		w.t.Fatal(err)
 	}

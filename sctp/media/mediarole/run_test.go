@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/role"
-	"github.com/isthmus-net/isthmus/sctp"
 	"github.com/isthmus-net/isthmus/sctp/media/fetch"
 	"github.com/isthmus-net/isthmus/sctp/media/measure"
 	"github.com/isthmus-net/isthmus/sctp/media/transfer"
@@ -169,12 +168,12 @@ func TestBusyAndCancel(t *testing.T) {
 	i := w.serve("[[sctp_media.source]]\nname = \"endless\"\nrate = 100\n")
 	c := w.mustDial(quickClient(), both)
 	for n, m := range []transfer.Message{&transfer.Request{Transfer: 900, Name: "endless"}, &transfer.Request{Transfer: 901, Name: "small"}} {
-		if err := c.Conn().WriteMessage(m.Append(nil), sctp.Message{PPID: transfer.PPID}); err != nil {
+		if err := c.Conn().WriteMessage(m.Append(nil), control); err != nil {
 			t.Fatal(n, err)
 		}
 	}
 	w.until(func() bool { return dropped(i, "busy") == 1 })
-	if err := c.Conn().WriteMessage((&transfer.Cancel{Transfer: 900}).Append(nil), sctp.Message{PPID: transfer.PPID}); err != nil {
+	if err := c.Conn().WriteMessage((&transfer.Cancel{Transfer: 900}).Append(nil), control); err != nil {
 		t.Fatal(err)
 	}
 	w.until(func() bool { return i.counters.cancelled.Load() == 1 && w.session(i).sending() == nil })
@@ -203,7 +202,7 @@ func TestCommand(t *testing.T) {
 		t.Errorf("another file has come: %v", err)
 	}
 	t.Logf("%s\n%s", progress.String(), out.String())
-	for _, what := range []string{"SHA-256", "throughput", "path changes  1", "RTO"} {
+	for _, what := range []string{"SHA-256", "throughput", "path changes", "gap", "RTO 100ms"} {
 		if !strings.Contains(out.String(), what) {
 			t.Errorf("nothing is said of %s", what)
 		}

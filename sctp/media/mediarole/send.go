@@ -61,6 +61,9 @@ func (s *session) begin(r *transfer.Request) {
 		_ = m.Close()
 		return
 	}
+	s.lock.Lock()
+	s.seen = seen{}
+	s.lock.Unlock()
 	s.write(&t.answer)
 	s.running.Go(func() { s.send(t, m) })
 	if r.Report > 0 {

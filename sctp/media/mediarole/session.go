@@ -26,12 +26,12 @@ type session struct {
 	ended   bool       // no transfer begins any more
 	running sync.WaitGroup
 
-	seen // by the engine, which has a lock of its own
+	lock sync.Mutex // guards what follows; the engine's is held when it is taken
+	seen
 }
 
-// seen is what the engine has told of what it sends.
+// seen is what the engine has told of what it sends for a transfer.
 type seen struct {
-	lock   sync.Mutex
 	counts measure.Sender
 	marker measure.Marker
 	marks  []measure.Mark
@@ -195,8 +195,11 @@ func (s *session) expire(now time.Time) {
 	}
 }
 
-// observe counts chunks that leave; the engine calls it.
+// observe counts chunks of data that leave; the engine calls it.
 func (s *session) observe(at time.Time, p *sctp.Passage) {
+	if p.Stream == transfer.ControlStream {
+		return
+	}
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	switch p.How {

@@ -1,0 +1,155 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package mediarole
+
+import (
+	"bytes"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
+	"github.com/isthmus-net/isthmus/sctp/media/transfer"
+)
+
+// TestWhere has a server at the addresses and ports that keys name, in UDP or in IP.
+func TestWhere(t *testing.T) {
+	configtest.InEffect(t, "sctp_media", "name", "listen", "port", "udp_port", "encapsulation", "hide_addresses")
+	w := newWorld(t)
+	want := w.file("film", 10_000)
+	for _, tt := range []struct {
+		what, lines, network, server string
+		hosts                        int // of the server, as the client knows it
+	}{
+		{"other ports", "name = \"other\"\nport = 6000\nudp_port = 9900\n", "sctp6+udp", "[2001:db8:1::b]:6000/9900", 2},
+		{"one address", "listen = [\"2001:db8:2::b\"]\n", "sctp6+udp", "[2001:db8:2::b]:5000", 1},
+		{"in IP", "encapsulation = \"none\"\n", "sctp6", "[2001:db8:1::b]:5000", 2},
+		{"hidden addresses", "hide_addresses = true\n", "sctp6+udp", "[2001:db8:1::b]:5000", 1},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			w.t = t
+			i, err := New(*w.settings(tt.lines), discard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			running := roletest.Start(t, w.server, i)
+			c := quickClient()
+			c.Network = tt.network
+			client := w.mustDial(c, tt.server)
+			if got, _ := w.mustGet(client, transfer.Request{Name: "film"}); !bytes.Equal(got, want) {
+				t.Error("another file has come")
+			}
+			hosts := []netip.Addr{}
+			for _, p := range client.Conn().Status().Paths {
+				if !slices.Contains(hosts, p.Remote) {
+					hosts = append(hosts, p.Remote)
+				}
+			}
+			if len(hosts) != tt.hosts || tt.what == "other ports" && i.Name() != "other" {
+				t.Errorf("%s has the addresses %v", i.Name(), hosts)
+			}
+			client.Abort()
+			if err := running.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestWhat has a server send what keys name, as a reload changes it.
+func TestWhat(t *testing.T) {
+	configtest.InEffect(t, "sctp_media", "root", "source", "streams", "message_size", "max_file_size")
+	configtest.InEffect(t, "sctp_media.source", "name", "rate", "size", "octets")
+	w := newWorld(t)
+	w.file("film", 10_000)
+	const first = "streams = 2\nmessage_size = 5000\n"
+	i := w.serve(first)
+	c := w.mustDial(quickClient(), both)
+	if _, r := w.mustGet(c, transfer.Request{Name: "film"}); r.Streams != 2 || r.Messages != 2 {
+		t.Errorf("%+v", r)
+	}
+	w.root = t.TempDir()
+	song := w.file("song", 100)
+	w.file("long", 101)
+	next := w.settings(first + "max_file_size = 100\n[[sctp_media.source]]\nname = \"voice\"\nrate = 100\nsize = 10\noctets = 205\n")
+	old, _ := i.now()
+	roletest.MustReload(t, Role, i, old, *next)
+	if got, _ := w.mustGet(c, transfer.Request{Name: "song"}); !bytes.Equal(got, song) {
+		t.Error("the folder is another one")
+	}
+	for _, gone := range []string{"film", "long"} {
+		if _, _, err := w.get(c, transfer.Request{Name: gone}); err == nil {
+			t.Errorf("%s is sent", gone)
+		}
+	}
+	if voice, r := w.mustGet(c, transfer.Request{Name: "voice"}); len(voice) != 205 || r.Messages != 21 || r.Duration < 150*time.Millisecond {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestLimits: sessions that are too many are aborted, and those that do nothing end.
+func TestLimits(t *testing.T) {
+	configtest.InEffect(t, "sctp_media", "max_sessions", "sessions_per_peer", "idle_timeout")
+	w := newWorld(t)
+	w.file("film", 10)
+	i := w.serve("max_sessions = 2\nsessions_per_peer = 1\n")
+	first := w.mustDial(quickClient(), both)
+	w.mustGet(first, transfer.Request{Name: "film"})
+	refused := func(why string) {
+		t.Helper()
+		if c, err := w.dial(quickClient(), both); err == nil {
+			if _, err := c.List(t.Context()); err == nil {
+				t.Errorf("it is served, and should not be: %s", why)
+			}
+		}
+		w.until(func() bool { return dropped(i, why) == 1 })
+	}
+	refused("peer_full")
+	old, _ := i.now()
+	next := *w.settings("max_sessions = 1\nsessions_per_peer = 1\nidle_timeout = \"1s\"\n")
+	roletest.MustReload(t, Role, i, old, next)
+	refused("sessions_full")
+	w.until(func() bool { return dropped(i, "idle") == 1 })
+	w.until(func() bool { return i.Status().(Status).Sessions == 0 })
+	w.mustGet(w.mustDial(quickClient(), both), transfer.Request{Name: "film"})
+}
+
+// TestStalled ends a session that takes nothing of what it has asked for.
+func TestStalled(t *testing.T) {
+	w := newWorld(t)
+	i := w.serve("idle_timeout = \"1s\"\n[[sctp_media.source]]\nname = \"noise\"\nrate = 0\nsize = 50000\n")
+	c := w.mustDial(quickClient(), both)
+	if err := c.Conn().WriteMessage((&transfer.Request{Transfer: 1, Name: "noise"}).Append(nil), control); err != nil {
+		t.Fatal(err)
+	}
+	w.until(func() bool { return dropped(i, "stalled") == 1 })
+}
+
+// TestParameters of the section are those of associations and paths, of living ones too.
+func TestParameters(t *testing.T) {
+	configtest.InEffect(t, "sctp_media", "rto_initial", "rto_min", "rto_max", "path_max_retrans", "association_max_retrans", "pf_threshold",
+		"heartbeat_interval", "sack_delay", "early_probe", "buffer", "mtu", "primary")
+	w := newWorld(t)
+	i := w.serve("buffer = 300000\n")
+	c := w.mustDial(quickClient(), "[2001:db8:1::b]:5000")
+	s := w.session(i)
+	old, _ := i.now()
+	next := *w.settings("buffer = 300000\nrto_initial = \"150ms\"\nrto_min = \"120ms\"\nrto_max = \"9s\"\npath_max_retrans = 3\nassociation_max_retrans = 7\npf_threshold = 1\n" +
+		"heartbeat_interval = \"300ms\"\nsack_delay = \"50ms\"\nearly_probe = false\nmtu = 1400\nprimary = \"2001:db8:2::b\"\n")
+	roletest.MustReload(t, Role, i, old, next)
+	par := s.conn.Parameters()
+	want := next.parameters()
+	want.StreamsOut = par.StreamsOut
+	if par != want || par.SendBuffer != 300000 || par.RTOMin != 120*time.Millisecond || par.PotentiallyFailedMaxRetrans != 1 || par.EarlyProbe || par.AssociationMaxRetrans != 7 {
+		t.Errorf("%+v, want %+v", par, want)
+	}
+	b := netip.MustParseAddr("2001:db8:2::b")
+	w.until(func() bool { return s.conn.Status().Primary.Local == b })
+	never := *w.settings("heartbeat_interval = \"0s\"\n")
+	if got := never.parameters().HeartbeatInterval; got >= 0 {
+		t.Errorf("without heartbeats the interval is %v", got)
+	}
+	c.Abort()
+}
