@@ -3,11 +3,11 @@
 package mediarole
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -155,12 +155,13 @@ func (c *catalog) close() {
 // synthetic is a source without end, the same for everybody.
 type synthetic struct{}
 
-// noise is what it repeats.
-var noise = sync.OnceValue(func() []byte {
-	b := make([]byte, 1<<16-15) // of no common measure with messages
-	dice := rand.NewChaCha8([32]byte{'i', 's', 't', 'h', 'm', 'u', 's'})
-	_, _ = dice.Read(b) // never fails
-	return b
+// noise is what it repeats, of a length that has no common measure with those of messages.
+var noise = sync.OnceValue(func() (b []byte) {
+	for n := byte(0); len(b) < 1<<12-31; n++ {
+		sum := sha256.Sum256([]byte{n})
+		b = append(b, sum[:]...)
+	}
+	return b[:1<<12-31]
 })
 
 // ReadAt implements [io.ReaderAt].
