@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/lab/peers/tsharktest"
 	"github.com/isthmus-net/isthmus/sctp/media/fetch"
 	"github.com/isthmus-net/isthmus/sctp/media/measure"
 	"github.com/isthmus-net/isthmus/sctp/media/transfer"
@@ -214,8 +215,12 @@ func TestCommand(t *testing.T) {
 			t.Errorf("%s.csv: %v\n%.300s", name, err, b)
 		}
 	}
-	if b, err := os.ReadFile(g.Pcapng); err != nil || len(b) < len(want) {
-		t.Errorf("%d octets were captured: %v", len(b), err)
+	verify := []string{"-o", "sctp.checksum:CRC 32c", "-o", "udp.check_checksum:TRUE", "-T", "fields"}
+	if text := tsharktest.Run(t, g.Pcapng, append(verify, "-Y", "_ws.malformed or sctp.checksum.status == 0 or udp.checksum.status == 0", "-e", "frame.number")...); text != "" {
+		t.Errorf("tshark complains of packets\n%s", text)
+	}
+	if n := strings.Count(tsharktest.Run(t, g.Pcapng, append(verify, "-Y", "sctp.data_payload_proto_id == 0x49534d54", "-e", "sctp.data_tsn_raw")...), "\n"); n < len(want)/1500 {
+		t.Errorf("tshark reads %d packets of data", n)
 	}
 	if err := g.Run(role.Screen{Out: io.Discard, Err: io.Discard}); err == nil || !strings.Contains(err.Error(), "is there already") {
 		t.Errorf("the file is replaced: %v", err)

@@ -57,7 +57,6 @@ const (
 	OK        Status = iota
 	NotFound         // there is no such source
 	Busy             // another transfer of the association is under way
-	Full             // the server has as many transfers as it takes
 	TooLarge         // the file is larger than the server sends
 	Refused          // the offset lies behind the end, or the name cannot be
 	Failed           // the source cannot be read, or has changed
@@ -66,7 +65,7 @@ const (
 )
 
 var statusWords = [numStatuses]string{
-	"ok", "not found", "busy with another transfer", "full", "too large", "refused", "failed", "cancelled",
+	"ok", "not found", "busy with another transfer", "too large", "refused", "failed", "cancelled",
 }
 
 // String returns the status in words.
