@@ -101,3 +101,28 @@ func TestLaneOfEthernet(t *testing.T) {
 		}
 	}
 }
+
+// A model of a wire takes as long as its rate and delay say, and carries nothing while it is cut.
+func TestWireModel(t *testing.T) {
+	m, err := NewWireModel(WireConfig{AtoB: LaneConfig{Rate: 1e6, Delay: 10 * time.Millisecond}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := make([]byte, ethernetHeader+125) // a millisecond on the line
+	if leave, ok := m.Admit(AtoB, 5*time.Millisecond, frame); !ok || leave != 16*time.Millisecond {
+		t.Errorf("a frame leaves at %v, %v, want 16ms", leave, ok)
+	}
+	if m.Cut(AtoB); m.lanes[BtoA].cut {
+		t.Error("the cut of a direction is one of both")
+	}
+	if _, ok := m.Admit(AtoB, 20*time.Millisecond, frame); ok {
+		t.Error("a wire that is cut carries a frame")
+	}
+	m.Restore()
+	if _, ok := m.Admit(AtoB, 30*time.Millisecond, frame); !ok {
+		t.Error("a wire that is whole again carries nothing")
+	}
+	if _, err := NewWireModel(WireConfig{BtoA: LaneConfig{Loss: 2}}); err == nil {
+		t.Error("a wire that cannot be has a model")
+	}
+}

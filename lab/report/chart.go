@@ -21,6 +21,8 @@ type Chart struct {
 	Histogram *Histogram `json:"histogram,omitempty"`
 	// Bars compares medians.
 	Bars *Bars `json:"bars,omitempty"`
+	// Plot shows values over another quantity.
+	Plot *Plot `json:"plot,omitempty"`
 }
 
 // Role says whose samples a series or a bar holds; it chooses the colour.
@@ -53,8 +55,10 @@ func (c *Chart) WriteSVG(w io.Writer) error {
 		text = c.Histogram.svg(c.Title)
 	case c.Bars != nil:
 		text = c.Bars.svg(c.Title)
+	case c.Plot != nil:
+		text = c.Plot.svg(c.Title)
 	default:
-		return fmt.Errorf("the chart %q has neither bars nor a histogram", c.Title)
+		return fmt.Errorf("the chart %q has neither bars nor a histogram nor a plot", c.Title)
 	}
 	_, err := io.WriteString(w, text)
 	return err
@@ -67,6 +71,8 @@ func (c *Chart) table() Table {
 		return c.Histogram.table(c.Title)
 	case c.Bars != nil:
 		return c.Bars.table(c.Title)
+	case c.Plot != nil:
+		return c.Plot.table(c.Title)
 	}
 	return Table{Title: c.Title}
 }

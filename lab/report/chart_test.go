@@ -54,6 +54,31 @@ func sampleBars() *Bars {
 	return b
 }
 
+// samplePlot has curves with ranges, dots, and a curve without points.
+func samplePlot() *Plot {
+	p := &Plot{X: "RTO, s", Y: "time to the first data, s", Curves: []Curve{{Name: "theory", Role: Reference}, {Name: "Isthmus", Role: Ours}, {Name: "dots", Role: Peer, Dots: true}, {Name: "none", Role: Peer}}}
+	for _, rto := range []float64{0.2, 0.5, 1, 2, 4} {
+		p.Curves[0].Add(rto, Measured(6*rto))
+		p.Curves[1].Add(rto, Measured(6*rto, 6.1*rto, 6.4*rto))
+		p.Curves[2].Add(rto, Measured(5*rto))
+	}
+	return p
+}
+
+// The point of a value is its average, and what is not known has none.
+func TestCurvePoints(t *testing.T) {
+	c := Curve{}
+	c.Add(2, Measured(1, 2, 6))
+	c.Add(3, None("needs root"))
+	if diff := cmp.Diff([]Point{{X: 2, Y: 3, Low: 1, High: 6}}, c.Points); diff != "" {
+		t.Errorf("points differ (-want +got):\n%s", diff)
+	}
+	rows := (&Plot{X: "x", Y: "y", Curves: []Curve{{Name: "c", Points: []Point{{1.5, 3725361842, 3725361842, 3725361842}}}}}).table("TSN").Rows
+	if want := []string{"c", "1.5", "3725361842", "3725361842", "3725361842"}; !cmp.Equal(want, rows[0]) {
+		t.Errorf("the row of a TSN is %q, want %q", rows[0], want)
+	}
+}
+
 func TestHistogramCountsEverySample(t *testing.T) {
 	h := &Histogram{Unit: "µs", Bin: 1}
 	h.Add("few", Ours, []float64{2.0, 2.5, 3.0, 9.5})
@@ -202,6 +227,9 @@ func TestPicturesAreXML(t *testing.T) {
 	charts := []Chart{
 		{Name: "h", Title: "Latency", Histogram: sampleHistogram()},
 		{Name: "b", Title: "Rates", Bars: sampleBars()},
+		{Name: "p", Title: "Clocks", Plot: samplePlot()},
+		{Name: "q", Title: "No curve", Plot: &Plot{}},
+		{Name: "y", Title: "Hostile", Plot: &Plot{X: hostile, Y: hostile, Curves: []Curve{{Name: hostile, Role: Role(hostile), Points: []Point{{1, 1, 0, 2}}}}}},
 		{Name: "e", Title: "Empty", Bars: &Bars{}},
 		{Name: "n", Title: "Nothing", Histogram: &Histogram{Unit: "µs", Bin: 1}},
 		{Name: "z", Title: "Zero", Bars: &Bars{Groups: []Group{{Label: "all lost", Bars: []Bar{{"Isthmus", Ours, Measured(0, 0)}}}}}},
@@ -236,6 +264,7 @@ func TestJSONHoldsTheWholeReport(t *testing.T) {
 	want := sample()
 	want.AddChart(Chart{Name: "spread", Title: "Latency", Histogram: sampleHistogram()})
 	want.AddChart(Chart{Name: "rates", Title: "Rates", Bars: sampleBars()})
+	want.AddChart(Chart{Name: "clocks", Title: "Clocks", Plot: samplePlot()})
 	want.Fact("kernel", "Linux %s", "6.1")
 	var b strings.Builder
 	if err := want.WriteJSON(&b); err != nil {

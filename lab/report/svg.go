@@ -31,6 +31,9 @@ const palette = `.isthmus{font:12px system-ui,"DejaVu Sans",sans-serif;--ink:#1b
 	`.isthmus text{fill:var(--ink)}.isthmus .title{font-size:14px;font-weight:600}.isthmus .name{font-weight:600}` +
 	`.isthmus .small{font-size:11px;fill:var(--soft)}.isthmus .paper{fill:var(--paper)}.isthmus line{stroke:var(--ink)}` +
 	`.isthmus .grid{stroke:var(--rule)}.isthmus .axis{stroke:var(--soft)}.isthmus .mark{stroke:var(--published);stroke-width:3}` +
+	`.isthmus path{fill:none!important;stroke-linecap:round;stroke-linejoin:round}.isthmus path.published{stroke:var(--published)}` +
+	`.isthmus path.reference{stroke:var(--reference)}.isthmus path.peer{stroke:var(--peer)}.isthmus path.ours{stroke:var(--ours)}` +
+	`.isthmus path.ours-tc{stroke:var(--ours-tc)}.isthmus path.ours-xdp{stroke:var(--ours-xdp)}` +
 	`.isthmus .must{stroke:var(--ink);stroke-dasharray:3 2}` +
 	`.isthmus .published{fill:var(--published)}.isthmus .reference{fill:var(--reference)}.isthmus .peer{fill:var(--peer)}` +
 	`.isthmus .ours{fill:var(--ours)}.isthmus .ours-tc{fill:var(--ours-tc)}.isthmus .ours-xdp{fill:var(--ours-xdp)}`
