@@ -103,6 +103,9 @@ func TestDelegation(t *testing.T) {
 		{"prefix in it cut short", 1, clientID + "0019 0014 00000007 00000000 00000000 001a 0004 00000000", DHCPMalformed, ""},
 		{"prefix of 129 bits", 1, clientID + strings.Replace(pdHint, " 38 ", " 81 ", 1), DHCPMalformed, ""},
 		{"option in the prefix cut short", 1, clientID + "0019 002b 00000007 00000000 00000000 001a 001b 00000000 00000000 38 00000000000000000000000000000000 0043", DHCPMalformed, ""},
+		{"an empty exclusion and two zeros, of dhcpcd 9.4.1", 3, clientID + serverID + "0019 002d 00000007 00000000 00000000 001a 0019 00000000 00000000 38 00000000000000000000000000000000 0043 0000" + exclude + "0000",
+			DHCPDelegated, "07 abcdef" + ids + leaves7},
+		{"four zeros", 1, clientID + pd7 + "0000 0000", DHCPDelegated, "02 abcdef" + ids + gives7}, // an option nobody knows
 		{"information-request with one", 11, clientID + pd7, DHCPMalformed, ""},
 	} {
 		var s State

@@ -3,6 +3,7 @@
 package link
 
 import (
+	"bytes"
 	"encoding/binary"
 	"net/netip"
 	"time"
@@ -136,7 +137,9 @@ func (r *Router) dhcp(b []byte, l Link, p packet.IPv6, m []byte) ([]byte, Verdic
 }
 
 // parseQuestion reads a client's message (RFC 8415 section 8). Options that are not known
-// do not matter (section 16), and of one that is there twice the first counts.
+// do not matter (section 16), and of one that is there twice the first counts. Zeros at the end
+// that are no option do not matter either: dhcpcd 9.4.1 leaves two behind, where it repeats what is
+// left out of a prefix.
 func parseQuestion(m []byte) (q question, v Verdict) {
 	if len(m) < 4 {
 		return q, DHCPMalformed
@@ -147,7 +150,7 @@ func parseQuestion(m []byte) (q question, v Verdict) {
 	default: // what servers and relays say, and what nobody knows
 		return q, NotServed
 	}
-	for rest := m[4:]; len(rest) > 0; {
+	for rest := m[4:]; len(rest) > 3 || len(bytes.Trim(rest, "\x00")) > 0; {
 		if len(rest) < 4 || len(rest) < 4+int(binary.BigEndian.Uint16(rest[2:])) {
 			return q, DHCPMalformed
 		}
