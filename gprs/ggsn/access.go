@@ -32,7 +32,8 @@ type vrf struct {
 	by4 map[uint32]handle // sessions
 	by6 map[uint64]handle // by the upper half of their addresses
 
-	guests map[netip.Prefix]*pool.Pool // where leases are that their sessions have of another pool
+	delegate []int                       // lengths of prefixes that are delegated, the longest first
+	guests   map[netip.Prefix]*pool.Pool // where leases are that their sessions have of another pool
 
 	inside4, inside6 inside
 	speaker          speaker
@@ -42,6 +43,7 @@ type vrf struct {
 // stay when the settings have no pool any more.
 type leases struct {
 	pool  *pool.Pool
+	bits  int            // the length of each
 	named []netip.Prefix // the pools of the settings; of an access point that is gone the last
 	left  []netip.Prefix // that were named before; contexts may have addresses of them
 }
@@ -49,15 +51,21 @@ type leases struct {
 // all are the leases of an access point.
 func (a *access) all() [4]*leases { return [4]*leases{&a.four, &a.six, &a.fixed4, &a.fixed6} }
 
+// leaseBits are the lengths of an access point's leases, in the order of [access.all].
+func (a *APN) leaseBits() [4]int {
+	six := prefixBits
+	if a.Delegate > 0 {
+		six = a.Delegate
+	}
+	return [4]int{32, six, 32, prefixBits}
+}
+
 // leaseSettings are what the pool of some ranges leases: addresses of IPv4, or prefixes for
 // links, but none of the node's own.
-func leaseSettings(prefixes []netip.Prefix, a *APN) pool.Settings {
-	s := pool.Settings{Length: prefixBits, Hold: a.Hold}
+func (a *APN) leaseSettings(of int, prefixes []netip.Prefix) pool.Settings {
+	s := pool.Settings{Length: a.leaseBits()[of], Hold: a.Hold}
 	for _, p := range prefixes {
 		s.Ranges = append(s.Ranges, pool.PrefixRange(p))
-		if p.Addr().Is4() {
-			s.Length = 32
-		}
 	}
 	for _, router := range []netip.Addr{a.Router4, a.Router6} {
 		if router.IsValid() {
@@ -68,15 +76,16 @@ func leaseSettings(prefixes []netip.Prefix, a *APN) pool.Settings {
 }
 
 // resize gives the leases other ranges.
-func (l *leases) resize(prefixes []netip.Prefix, a *APN, random uint64) (err error) {
+func (l *leases) resize(s pool.Settings, prefixes []netip.Prefix, random uint64) (err error) {
 	l.left, l.named = l.leaving(prefixes), prefixes
 	if len(prefixes) == 0 {
 		return nil
 	}
+	l.bits = s.Length
 	if l.pool != nil {
-		return l.pool.Resize(leaseSettings(prefixes, a))
+		return l.pool.Resize(s)
 	}
-	l.pool, err = pool.New(leaseSettings(prefixes, a), random)
+	l.pool, err = pool.New(s, random)
 	return err
 }
 
@@ -94,6 +103,9 @@ func (e *Engine) applyAPNs(s *Settings) error {
 	}
 	if len(next) > maxNumbers {
 		return errors.New("so many access points have come and gone that there is no number for one more: restart the node")
+	}
+	if err := e.checkLengths(s); err != nil {
+		return err
 	}
 	names := make(map[string]uint16, len(s.APNs))
 	for i, n := range numbers {
@@ -113,6 +125,7 @@ func (e *Engine) applyAPNs(s *Settings) error {
 	}
 	for i, v := range e.vrfs {
 		v.setInside(next, uint8(i))
+		v.setDelegate(next, uint8(i))
 	}
 	e.apns, e.byName, e.anyName = next, names, -1
 	if s.Default != "" {
@@ -131,7 +144,7 @@ func (e *Engine) change(a *access, to *APN, uuid [16]byte) (err error) {
 		return err
 	}
 	for i, prefixes := range to.ranges() {
-		if err = a.all()[i].resize(prefixes, to, e.random.Uint64()); err != nil {
+		if err = a.all()[i].resize(to.leaseSettings(i, prefixes), prefixes, e.random.Uint64()); err != nil {
 			return err
 		}
 	}

@@ -28,6 +28,11 @@ type APN struct {
 	// Pools4 and Pools6 are the addresses that contexts get; of IPv6 each context gets a /64.
 	// Static4 and Static6 are those that terminals may ask for.
 	Pools4, Pools6, Static4, Static6 []netip.Prefix
+	// Delegate is the length of the prefixes that contexts have of Pools6, in whose first /64 their
+	// links are and the rest of which DHCPv6 delegates; 0: contexts have the /64 of their link alone.
+	Delegate int
+	// DelegationTime is how long a delegated prefix lasts without being extended.
+	DelegationTime time.Duration
 	// Hold is how long an address is not given to another after its context ended.
 	Hold time.Duration
 
@@ -147,6 +152,9 @@ func (a *APN) check() error {
 	case a.Hold < 0 || a.SessionLimit < 0 || a.IdleLimit < 0:
 		return errors.New("a time is negative")
 	}
+	if err := a.checkDelegation(); err != nil {
+		return err
+	}
 	if err := a.CheckLink(); err != nil {
 		return err
 	}
@@ -172,18 +180,19 @@ func (a *APN) checkPools() error {
 			return fmt.Errorf("%s is no IPv6 prefix that holds a /%d", p, prefixBits)
 		}
 	}
-	for _, prefixes := range a.ranges() {
-		if err := a.CheckRanges(prefixes); err != nil {
+	for of, prefixes := range a.ranges() {
+		if err := a.CheckRanges(of, prefixes); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// CheckRanges returns why prefixes of one family cannot be a pool of the access point.
-func (a *APN) CheckRanges(prefixes []netip.Prefix) error {
+// CheckRanges returns why prefixes of one family cannot be a pool of the access point: of its
+// Pools4, Pools6, Static4 or Static6, counted from 0.
+func (a *APN) CheckRanges(of int, prefixes []netip.Prefix) error {
 	if len(prefixes) == 0 {
 		return nil
 	}
-	return leaseSettings(prefixes, a).Check()
+	return a.leaseSettings(of, prefixes).Check()
 }

@@ -51,12 +51,12 @@ func (e *Engine) fromNetwork(c call, number uint8, ip []byte) Reason {
 		switch {
 		case !special.Forwarded6(p.SrcBytes()):
 			return BadSource
-		case v.inside6.has(from), e.ofTerminal(v.by6[from]):
+		case v.inside6.has(from), e.ofTerminal(e.find6(v, from)):
 			return InsideSource
 		case isRedirect6(p):
 			return Redirect
 		}
-		return e.toTerminal(c, o, v.by6[binary.BigEndian.Uint64(p[24:])], p)
+		return e.toTerminal(c, o, e.find6(v, binary.BigEndian.Uint64(p[24:])), p)
 	}
 	return NotIP
 }

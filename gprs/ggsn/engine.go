@@ -42,6 +42,8 @@ type Engine struct {
 	moved        moved
 	filters      map[handle]filters // of contexts
 	changes      map[handle]change  // of sessions, that their SGSNs are asked for
+	delegations  delegations        // of sessions
+	delegator    delegator
 	sessionTimes deadlines
 	chargingID   uint32
 
@@ -102,7 +104,7 @@ func New(s Settings, now time.Time, random io.Reader) (*Engine, error) {
 		drain: drain{at: never}, restAt: never,
 		epoch: now, random: rand.New(rand.NewChaCha8(seed)),
 		byTID: make(map[gtp.TID]handle), byIMEI: make(map[gtp.TID]handle), byTEID: make(map[uint32]handle), byControl: make(map[uint32]handle), byPeer: make(map[peerTEID]handle),
-		filters: make(map[handle]filters), changes: make(map[handle]change), byAddress: make(map[addressKey]handle),
+		filters: make(map[handle]filters), changes: make(map[handle]change), delegations: make(delegations), byAddress: make(map[addressKey]handle),
 		bySequence: make(map[requestKey]handle),
 	}
 	var err error
@@ -186,13 +188,13 @@ const requestBurst = 4
 func (e *Engine) Sizes() Sizes {
 	s := Sizes{
 		Sessions: e.sessions.used(), Contexts: e.contexts.used(), Peers: e.peers.used(),
-		Requests: e.requests.used(), Releasing: e.toRelease,
+		Requests: e.requests.used(), Releasing: e.toRelease, Delegated: e.delegations.live(e.at),
 	}
 	for _, a := range e.apns {
 		for i, p := range []*leases{&a.four, &a.six} {
 			if p.pool != nil {
 				n := p.pool.Counters()
-				s.Pools = append(s.Pools, PoolSize{APN: a.Name, IPv6: i == 1, Used: n.Used, Held: n.Held, Free: n.Free})
+				s.Pools = append(s.Pools, PoolSize{APN: a.Name, IPv6: i == 1, Used: n.Used, Held: n.Held, Free: n.Free, Leaving: n.Draining})
 			}
 		}
 	}

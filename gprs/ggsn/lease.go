@@ -34,8 +34,8 @@ func (e *Engine) lease(s, prev *session, want *gtp.EndUserAddress, c call) (kept
 			s.marks |= markStatic6
 		}
 		p, cause := take(a.leases6(s), asked, isFixed, c)
-		if cause != 0 && prev.mayHand(TypeIPv6, markStatic6, s) && a.leases6(s).mayKeep(prev.prefixOf(), asked, isFixed) {
-			p, cause, kept = prev.prefixOf(), 0, kept|TypeIPv6
+		if cause != 0 && prev.mayHand(TypeIPv6, markStatic6, s) && a.leases6(s).mayKeep(a.lease6(prev), asked, isFixed) {
+			p, cause, kept = a.lease6(prev), 0, kept|TypeIPv6
 		}
 		if cause != 0 {
 			if s.has.has(TypeIPv4) && !kept.has(TypeIPv4) { // no one has had it
@@ -92,8 +92,8 @@ func (e *Engine) giveBack(s *session, c call) {
 		v.giveBackGuest(s.lease4(), c)
 	}
 	if s.has.has(TypeIPv6) && !s.marked(markHanded6) {
-		a.leases6(s).pool.Free(s.prefixOf(), c.now)
-		v.giveBackGuest(s.prefixOf(), c)
+		a.leases6(s).pool.Free(a.lease6(s), c.now)
+		v.giveBackGuest(a.lease6(s), c)
 	}
 	e.rest(c)
 }
@@ -139,6 +139,11 @@ func (a *access) leases6(s *session) *leases {
 		return &a.fixed6
 	}
 	return &a.six
+}
+
+// lease6 is the prefix that a session has, in which its link is.
+func (a *access) lease6(s *session) netip.Prefix {
+	return netip.PrefixFrom(addr6(s.prefix, 0), a.leases6(s).bits).Masked()
 }
 
 // lease4 is the address of a session as a prefix.

@@ -60,7 +60,7 @@ func (l *leases) has(a netip.Addr) bool {
 
 // resumeLeft takes over prefixes that an earlier engine had: of those that the settings do
 // not name, leases can be adopted.
-func (l *leases) resumeLeft(had []netip.Prefix, a *APN, random uint64) {
+func (l *leases) resumeLeft(of int, had []netip.Prefix, a *APN, random uint64) {
 	for _, p := range had {
 		if !slices.Contains(l.named, p) && !slices.Contains(l.left, p) {
 			l.left = append(l.left, p)
@@ -68,8 +68,9 @@ func (l *leases) resumeLeft(had []netip.Prefix, a *APN, random uint64) {
 	}
 	if l.pool == nil && len(l.left) > 0 {
 		var err error
-		if l.pool, err = pool.New(leaseSettings(l.left, a), random); err != nil {
+		if l.pool, err = pool.New(a.leaseSettings(of, l.left), random); err != nil {
 			l.left = nil // no pool can be of these
 		}
+		l.bits = a.leaseBits()[of]
 	}
 }

@@ -28,6 +28,8 @@ type ContextInfo struct {
 	Address4    netip.Addr
 	Prefix6     netip.Prefix
 	InterfaceID [8]byte
+	// Delegated6 is what a client behind the terminal has by DHCPv6; not valid: nothing.
+	Delegated6 netip.Prefix
 
 	TEIDControl, TEIDData         uint32 // ours; of version 0 flow labels
 	PeerControl, PeerUser         netip.Addr
@@ -102,7 +104,7 @@ func (e *Engine) matches(sel *Selection, x *pdpContext) bool {
 	}
 	return !sel.Address.IsValid() ||
 		s.has.has(TypeIPv4) && sel.Address.Contains(addr4(s.address)) ||
-		s.has.has(TypeIPv6) && sel.Address.Overlaps(s.prefixOf())
+		s.has.has(TypeIPv6) && sel.Address.Overlaps(e.accessPoint(s).lease6(s))
 }
 
 // imsiOf is the IMSI of a session; all ones if it has none.
@@ -131,6 +133,7 @@ func (e *Engine) describe(h handle) ContextInfo {
 	}
 	if s.has.has(TypeIPv6) {
 		info.Prefix6 = s.prefixOf()
+		info.Delegated6 = e.delegated(x.session, e.at)
 		binary.BigEndian.PutUint64(info.InterfaceID[:], s.interfaceID)
 	}
 	return info

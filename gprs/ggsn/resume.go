@@ -92,6 +92,11 @@ func (r *resuming) all() (lost int) {
 			break
 		}
 	}
+	for range h.Delegations {
+		if !r.delegation() {
+			break
+		}
+	}
 	for _, a := range r.apns {
 		for _, l := range a.all() {
 			l.left = l.leaving(l.named)
@@ -164,7 +169,7 @@ func (r *resuming) readNames(n int) bool {
 		if n, known := r.byName[nameKey(string(name))]; known {
 			a := r.apns[n]
 			for of, l := range a.all() {
-				l.resumeLeft(had[of], &a.APN, r.random.Uint64())
+				l.resumeLeft(of, had[of], &a.APN, r.random.Uint64())
 			}
 		}
 	}
@@ -301,7 +306,7 @@ func (r *resuming) adopt(s *session) bool {
 	if s.has.has(TypeIPv4) && (v.by4[s.address] != 0 || !take(a.leases4(s), s.lease4())) {
 		return false
 	}
-	if s.has.has(TypeIPv6) && (v.by6[s.prefix] != 0 || !take(a.leases6(s), s.prefixOf())) {
+	if s.has.has(TypeIPv6) && (v.by6[s.prefix] != 0 || r.otherLength(a.VRF, s.prefixOf(), a.leases6(s)) || !take(a.leases6(s), a.lease6(s))) {
 		if s.has.has(TypeIPv4) {
 			a.leases4(s).pool.Return(s.lease4())
 		}

@@ -47,6 +47,7 @@ type Sizes struct {
 	Sessions, Contexts, Peers int
 	// Requests are those that wait for an answer, Releasing contexts that are to go.
 	Requests, Releasing int
+	Delegated           int // contexts with a delegated prefix
 	Pools               []PoolSize
 }
 
@@ -56,4 +57,6 @@ type PoolSize struct {
 	IPv6 bool
 	// Held are free and not given to another yet.
 	Used, Held, Free uint64
+	// Leaving are used or held, and the settings no longer have them.
+	Leaving uint64
 }

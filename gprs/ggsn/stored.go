@@ -11,11 +11,11 @@ import (
 )
 
 // storedMagic begins what is stored; its last octet is the version of the form.
-const storedMagic uint32 = 0x49474704
+const storedMagic uint32 = 0x49474705
 
 // storedHeader is followed by the nodes, by the access points, by the sessions, each followed
 // by its contexts, and by leases that are held. An access point is its name behind its
-// length, and the prefixes of each of its leases behind their number.
+// length, and the prefixes of each of its leases behind their number. Delegated prefixes end it.
 type storedHeader struct {
 	Magic                    uint32
 	Epoch                    int64 // nanoseconds of Unix, from which the times below count
@@ -25,6 +25,7 @@ type storedHeader struct {
 	HashSeed                 [2]uint64
 	Peers, Names             uint32
 	Sessions, Contexts, Held uint32
+	Delegations              uint32
 }
 
 type storedPeer struct {
@@ -132,6 +133,7 @@ func (e *Engine) AppendState(b []byte) []byte {
 	for n := range e.apns {
 		b = e.appendHeld(b, uint16(n), &h)
 	}
+	b = e.appendDelegations(b, &h)
 	copy(b[start:], appendRecord(nil, &h))
 	return b
 }

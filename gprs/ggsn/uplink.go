@@ -134,7 +134,8 @@ func (e *Engine) up4(c call, x handle, u *pdpContext, s *session, p []byte) Reas
 func (e *Engine) up6(c call, x handle, u *pdpContext, s *session, p packet.IPv6) Reason {
 	src, dst := p.SrcBytes(), p.DstBytes()
 	from, to := binary.BigEndian.Uint64(src[:]), binary.BigEndian.Uint64(dst[:])
-	own := from == s.prefix
+	v := e.vrfOf(s)
+	own := from == s.prefix || e.find6(v, from) == u.session
 	if !own && !s.link().Has(src) && !p.Src().IsUnspecified() {
 		if from&linkLocalMask == linkLocal {
 			return SpoofedLinkLocal
@@ -151,7 +152,9 @@ func (e *Engine) up6(c call, x handle, u *pdpContext, s *session, p packet.IPv6)
 		return LinkScope
 	case *dst == e.own6:
 		return OwnAddress
-	case to == s.prefix || !special.Forwarded6(dst):
+	}
+	owner := e.find6(v, to)
+	if owner == u.session || !special.Forwarded6(dst) {
 		return BadDestination
 	}
 	u.seen(c, len(p))
@@ -160,8 +163,7 @@ func (e *Engine) up6(c call, x handle, u *pdpContext, s *session, p packet.IPv6)
 		e.timeExceeded(c, o, s, p)
 		return HopLimit
 	}
-	v := e.vrfOf(s)
-	return e.forward(c, o, s, p, v.by6[to], v.inside6.has(to))
+	return e.forward(c, o, s, p, owner, v.inside6.has(to))
 }
 
 // linkLocalMask are the bits that make an address link-local.

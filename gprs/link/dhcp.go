@@ -3,6 +3,7 @@
 package link
 
 import (
+	"bytes"
 	"encoding/binary"
 	"net/netip"
 	"time"
@@ -53,7 +54,7 @@ const (
 )
 
 // dhcpCodes are the options that a client may ask for.
-var dhcpCodes = [...]uint16{optionDNS, optionDomains, optionRefresh, optionMaxRepeat}
+var dhcpCodes = [...]uint16{optionDNS, optionDomains, optionRefresh, optionMaxRepeat, optionSolMaxRT}
 
 const numDHCPOptions = len(dhcpCodes)
 
@@ -71,6 +72,7 @@ func (s *Settings) dhcpOptions(domains []byte) (list [numDHCPOptions][]byte) {
 	}
 	list[2] = binary.BigEndian.AppendUint32(appendOption(nil, optionRefresh, 4), uint32(s.Refresh/time.Second))
 	list[3] = binary.BigEndian.AppendUint32(appendOption(nil, optionMaxRepeat, 4), maxRepeat)
+	list[4] = binary.BigEndian.AppendUint32(appendOption(nil, optionSolMaxRT, 4), maxRepeat)
 	return list
 }
 
@@ -79,6 +81,9 @@ func (r *Router) longestReply() int {
 	n := packet.IPv6HeaderLen + packet.UDPHeaderLen + 4 + len(r.server) + longestID
 	for _, o := range r.options {
 		n += len(o)
+	}
+	if r.delegates {
+		n += maxAssociations*longestAssociation + 4 + 6 // a rapid commit, a status
 	}
 	return n
 }
@@ -92,12 +97,15 @@ type question struct {
 	kind           byte
 	transaction    []byte
 	client, server []byte // options with their headers; nil: not there
-	association    bool   // an IA_NA, IA_TA or IA_PD is there
+	associations   [maxAssociations]association
+	count          int  // of them, and of those beyond
+	rapid          bool // two messages are enough
+	exclude        bool // the client wants to hear of prefixes that are left out
 	wanted         [numDHCPOptions]bool
 }
 
 // dhcp answers a message to the server, whose checksum is right.
-func (r *Router) dhcp(b []byte, p packet.IPv6, m []byte) ([]byte, Verdict) {
+func (r *Router) dhcp(b []byte, l Link, p packet.IPv6, m []byte) ([]byte, Verdict) {
 	length := int(binary.BigEndian.Uint16(m[4:]))
 	switch {
 	case length != len(m):
@@ -116,9 +124,11 @@ func (r *Router) dhcp(b []byte, p packet.IPv6, m []byte) ([]byte, Verdict) {
 		return r.appendReply(b, p.Src(), &q, []byte{0, optionStatus, 0, 2, 0, useMulticast}), DHCPUnicast
 	case p.Dst() != dhcpServers:
 		return b, NotServed
+	case q.kind != dhcpInformationRequest && r.delegates && l.Delegations != nil:
+		return r.stateful(b, l, p.Src(), &q)
 	case q.kind != dhcpInformationRequest:
 		return b, DHCPStateful
-	case q.association:
+	case q.count > 0:
 		return b, DHCPMalformed
 	case q.server != nil && string(q.server) != string(r.server):
 		return b, DHCPOtherServer
@@ -127,7 +137,9 @@ func (r *Router) dhcp(b []byte, p packet.IPv6, m []byte) ([]byte, Verdict) {
 }
 
 // parseQuestion reads a client's message (RFC 8415 section 8). Options that are not known
-// do not matter (section 16), and of one that is there twice the first counts.
+// do not matter (section 16), and of one that is there twice the first counts. Zeros at the end
+// that are no option do not matter either: dhcpcd 9.4.1 leaves two behind, where it repeats what is
+// left out of a prefix.
 func parseQuestion(m []byte) (q question, v Verdict) {
 	if len(m) < 4 {
 		return q, DHCPMalformed
@@ -138,7 +150,7 @@ func parseQuestion(m []byte) (q question, v Verdict) {
 	default: // what servers and relays say, and what nobody knows
 		return q, NotServed
 	}
-	for rest := m[4:]; len(rest) > 0; {
+	for rest := m[4:]; len(rest) > 3 || len(bytes.Trim(rest, "\x00")) > 0; {
 		if len(rest) < 4 || len(rest) < 4+int(binary.BigEndian.Uint16(rest[2:])) {
 			return q, DHCPMalformed
 		}
@@ -164,12 +176,15 @@ func (q *question) option(o []byte) bool {
 			q.server = o
 		}
 	case optionIANA, optionIATA, optionIAPD:
-		q.association = true
+		return q.addAssociation(code, o[4:])
+	case optionRapidCommit:
+		q.rapid = true
 	case optionRequest:
 		if len(o)%2 != 0 {
 			return false
 		}
 		for codes := o[4:]; len(codes) > 0; codes = codes[2:] {
+			q.exclude = q.exclude || binary.BigEndian.Uint16(codes) == optionExclude
 			for i, known := range dhcpCodes {
 				q.wanted[i] = q.wanted[i] || binary.BigEndian.Uint16(codes) == known
 			}
@@ -182,6 +197,15 @@ func (q *question) option(o []byte) bool {
 // a status alone, or with what the client wants.
 func (r *Router) appendReply(b []byte, to netip.Addr, q *question, status []byte) []byte {
 	start := len(b)
+	b = append(r.beginReply(b, to, q), status...)
+	if status != nil {
+		q.wanted = [numDHCPOptions]bool{}
+	}
+	return r.endReply(b, start, q)
+}
+
+// beginReply appends the headers of an answer, and who asked whom.
+func (r *Router) beginReply(b []byte, to netip.Addr, q *question) []byte {
 	b = packet.AppendIPv6Header(b, packet.ProtoUDP, 64, 0, RouterAddress, to)
 	b = append(b, serverPort>>8, serverPort&0xff, clientPort>>8, clientPort&0xff, 0, 0, 0, 0)
 	kind := byte(dhcpReply)
@@ -189,9 +213,13 @@ func (r *Router) appendReply(b []byte, to netip.Addr, q *question, status []byte
 		kind = dhcpAdvertise
 	}
 	b = append(append(b, kind), q.transaction...)
-	b = append(append(append(b, r.server...), q.client...), status...)
+	return append(append(b, r.server...), q.client...)
+}
+
+// endReply appends what the client wants to the answer that begins at start, and completes it.
+func (r *Router) endReply(b []byte, start int, q *question) []byte {
 	for i, wanted := range q.wanted {
-		if wanted && status == nil {
+		if wanted {
 			b = append(b, r.options[i]...)
 		}
 	}

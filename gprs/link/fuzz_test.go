@@ -7,18 +7,21 @@ import (
 	"testing"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // FuzzAnswer has any packet answered. An answer is whole, from the router, has a right
 // checksum and fits the link; no octet of the question is in it but those that belong
 // there.
 func FuzzAnswer(f *testing.F) {
-	r := router(f)
+	r := delegating(f)
 	for _, p := range []packet.IPv6{
 		solicitation(terminal.Address(), linkLayer...), solicitation(nobody),
 		neighbor(terminal.Address(), packet.SolicitedNode(RouterAddress), RouterAddress, linkLayer...),
 		message(global, RouterAddress, 128, 0, 0, 1, 0, 1, 'x'),
 		question6(dhcpServers, 11, goldenOptions(f)), question6(RouterAddress, 1, goldenOptions(f)),
+		question6(dhcpServers, 1, testutil.Unhex(f, clientID+pdHint+rapid+exclude)), question6(dhcpServers, 3, testutil.Unhex(f, clientID+serverID+pd7+addresses+temporary)),
+		question6(dhcpServers, 5, testutil.Unhex(f, clientID+serverID+pd7+pd8+wantsAll)), question6(dhcpServers, 8, testutil.Unhex(f, clientID+serverID+pd7)),
 		behind(solicitation(terminal.Address()), packet.ProtoHopByHop, 1, 4, 0, 0, 0, 0),
 	} {
 		f.Add([]byte(p))
@@ -30,7 +33,9 @@ func FuzzAnswer(f *testing.F) {
 		}
 		mend(p)
 		var s State
-		b, v := r.Answer(nil, terminal, &s, p, start)
+		l := terminal
+		l.Delegations = new(oneDelegation)
+		b, v := r.Answer(nil, l, &s, p, start)
 		if v == none || v.Answered() != (len(b) > 0) {
 			t.Fatalf("%v with %d octets", v, len(b))
 		}

@@ -31,8 +31,12 @@ const linkLocal uint64 = 0xfe80 << 48
 var RouterAddress = address(linkLocal, RouterID)
 
 // Link is what tells one link from another: the prefix of the context, a /64, and the
-// interface identifier of the terminal's link-local address.
-type Link struct{ Prefix, ID uint64 }
+// interface identifier of the terminal's link-local address; and who delegates prefixes to
+// the terminal, nil: nobody does.
+type Link struct {
+	Prefix, ID  uint64
+	Delegations Delegations
+}
 
 // State is what is remembered of a link. The zero value is that of a new one, or of one
 // on which the router has something else to say from now on.
@@ -97,7 +101,7 @@ func (r *Router) Answer(b []byte, l Link, s *State, p packet.IPv6, now time.Time
 	case proto == packet.ProtoICMPv6:
 		answer, v = r.icmpv6(b, l, s, p, m, now)
 	case proto == packet.ProtoUDP:
-		answer, v = r.dhcp(b, p, m)
+		answer, v = r.dhcp(b, l, p, m)
 	}
 	if !v.Answered() {
 		return b, v

@@ -24,6 +24,8 @@ type Settings struct {
 	PREF64 []netip.Prefix
 	// DHCP serves stateless DHCPv6, and says so in advertisements.
 	DHCP bool
+	// Delegate has DHCP delegate prefixes, where a link has them: see [Link.Delegations].
+	Delegate bool
 	// UUID tells this server from others (RFC 8415 section 11.5), also after a restart.
 	UUID [16]byte
 	// Interval is the longest time between two advertisements that nobody asked for; 0 is
@@ -62,6 +64,7 @@ type Router struct {
 	interval time.Duration
 	// advertisement is one for a link whose prefix and address are missing.
 	advertisement []byte
+	delegates     bool
 	server        []byte                 // the option with the server's DUID; empty: no DHCP
 	options       [numDHCPOptions][]byte // by their order in dhcpCodes
 }
@@ -81,7 +84,7 @@ func New(s Settings) (*Router, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Router{mtu: s.MTU, interval: s.Interval, advertisement: s.advertisement(domains)}
+	r := &Router{mtu: s.MTU, interval: s.Interval, delegates: s.Delegate, advertisement: s.advertisement(domains)}
 	if len(r.advertisement) > packet.MinMTU {
 		s.withdrawn.dns, s.withdrawn.pref64 = nil, nil // they end by their lifetimes
 		r.advertisement = s.advertisement(domains)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/lab/peers/tsharktest"
 )
 
@@ -18,9 +19,12 @@ func TestTshark(t *testing.T) {
 		solicitation(terminal.Address()), neighbor(terminal.Address(), RouterAddress, RouterAddress),
 		question6(dhcpServers, 11, goldenOptions(t)), question6(RouterAddress, 11, goldenOptions(t)),
 		message(global, RouterAddress, 128, 0, 0, 1, 0, 1, 'x'),
+		question6(dhcpServers, 3, testutil.Unhex(t, clientID+serverID+pd7+exclude)), question6(dhcpServers, 5, testutil.Unhex(t, clientID+serverID+pd8)),
 	} {
 		var s State
-		b, v := router(t).Answer(nil, terminal, &s, p, start)
+		l := terminal
+		l.Delegations = new(oneDelegation)
+		b, v := delegating(t).Answer(nil, l, &s, p, start)
 		if !v.Answered() {
 			t.Fatal(v)
 		}
@@ -41,6 +45,9 @@ func TestTshark(t *testing.T) {
 			"dhcpv6.search_list_entry=example.com.,lab.example. dhcpv6.lifetime=86400 dhcpv6.option.type=2,1,23,24,32,83",
 		"dhcpv6.msgtype=7 dhcpv6.status_code=5",
 		"icmpv6.type=129",
+		"dhcpv6.msgtype=7 dhcpv6.iaid=00000007 dhcpv6.iaid.t1=500 dhcpv6.iaid.t2=800 dhcpv6.iaprefix.pref_lifetime=1000 dhcpv6.iaprefix.valid_lifetime=1000 " +
+			"dhcpv6.iaprefix.pref_len=59 dhcpv6.iaprefix.pref_addr=2001:db8:dead:bee0:: dhcpv6.option.type=2,1,25,26,67",
+		"dhcpv6.msgtype=7 dhcpv6.iaid=00000008 dhcpv6.status_code=3",
 	} {
 		filter := "frame.number==" + string(rune('1'+i))
 		args := []string{"-Y", filter, "-T", "fields", "-E", "occurrence=a", "-E", "aggregator=,", "-E", "separator=|"}

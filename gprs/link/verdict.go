@@ -13,7 +13,8 @@ const (
 	NeighborAdvertised         // a neighbour advertisement does
 	EchoReplied
 	DHCPReplied
-	DHCPUnicast // answered with nothing but UseMulticast (RFC 8415 section 18.4)
+	DHCPDelegated // a prefix was offered, delegated, extended or released
+	DHCPUnicast   // answered with nothing but UseMulticast (RFC 8415 section 18.4)
 
 	ListenerReport   // no one needs to know (RFC 7066 section 2.5)
 	OtherNeighbor    // a solicitation for an address that is not the router's, as for duplicates
@@ -28,6 +29,7 @@ const (
 	BadChecksum
 	Fragment // RFC 6980 section 5
 	DHCPMalformed
+	DHCPTooMany     // more associations than are looked at
 	DHCPOtherServer // for another server (RFC 8415 section 16.12)
 	NumVerdicts     = iota
 )
@@ -38,6 +40,7 @@ var verdictNames = [NumVerdicts]string{
 	NeighborAdvertised: "neighbor_advertised",
 	EchoReplied:        "echo_replied",
 	DHCPReplied:        "dhcp_replied",
+	DHCPDelegated:      "dhcp_delegated",
 	DHCPUnicast:        "dhcp_unicast",
 	ListenerReport:     "listener_report",
 	OtherNeighbor:      "other_neighbor",
@@ -52,6 +55,7 @@ var verdictNames = [NumVerdicts]string{
 	BadChecksum:        "link_checksum",
 	Fragment:           "link_fragment",
 	DHCPMalformed:      "dhcp_malformed",
+	DHCPTooMany:        "dhcp_many_associations",
 	DHCPOtherServer:    "dhcp_other_server",
 }
 

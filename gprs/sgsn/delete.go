@@ -130,6 +130,9 @@ func (e *Engine) remove(c *PDPContext) {
 			delete(e.sources, from)
 		}
 	}
+	if e.routers[s.wanted.Link] == s {
+		delete(e.routers, s.wanted.Link)
+	}
 	e.vacate(s)
 	e.timers.stop(&s.six.solicitation)
 	e.timers.stop(&s.six.expiry)

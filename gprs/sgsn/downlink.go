@@ -68,10 +68,11 @@ func (e *Engine) forTerminal(s *session, ip []byte, now time.Time, out *Output) 
 			break
 		}
 		to := p.Dst()
-		if !s.six.linkLocal.IsValid() || !to.IsMulticast() && !s.has6(to) {
+		if !s.six.linkLocal.IsValid() || !to.IsMulticast() && !s.has6(to) && !s.six.routes(to) {
 			e.drops[dropDestination]++
 			return false
 		}
+		e.delegated(s, p)
 		return !e.discovery(s, p, now, out) && !e.informed(s, p, now, out)
 	}
 	e.drops[dropNotIP]++

@@ -26,6 +26,7 @@ type Engine struct {
 	data     map[uint32]*PDPContext // by our TEIDs of the user plane, version 1
 	control  map[uint32]*session    // by those of signalling
 	sources  map[source]*session
+	routers  map[int]*session // by the link behind which they have delegated prefixes
 	stations map[int]*station
 	paths    map[pathKey]*path
 	requests map[requestKey]*request
@@ -70,7 +71,7 @@ func New(s Settings, random io.Reader) (*Engine, error) {
 	return &Engine{
 		set: s, random: numbers, lastSequence: uint16(numbers.Uint64()), indications: limit,
 		contexts: map[gtp.TID]*PDPContext{}, data: map[uint32]*PDPContext{}, control: map[uint32]*session{},
-		sources: map[source]*session{}, stations: map[int]*station{}, paths: map[pathKey]*path{}, requests: map[requestKey]*request{},
+		sources: map[source]*session{}, routers: map[int]*session{}, stations: map[int]*station{}, paths: map[pathKey]*path{}, requests: map[requestKey]*request{},
 	}, nil
 }
 

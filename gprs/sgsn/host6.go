@@ -43,6 +43,7 @@ type host6 struct {
 	nat64     []nat64
 	domains   []string // the search list
 	dhcp      client6
+	delegated []netip.Prefix // that programs behind the link were told of
 
 	solicited    int
 	solicitation timer

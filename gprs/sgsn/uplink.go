@@ -21,6 +21,9 @@ func (e *Engine) HandleUE(link int, ip []byte, now time.Time, out *Output) {
 	}
 	s := e.sources[from]
 	if s == nil {
+		s = e.routerOf(link, ip)
+	}
+	if s == nil {
 		e.drops[dropSource]++
 		return
 	}

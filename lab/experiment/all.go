@@ -59,6 +59,7 @@ var All = []lab.Experiment{
 	siitInPlace,
 	gprsAttach,
 	gprsXLAT,
+	ggsnPD,
 	gprsTeredo,
 	gtpuThroughput,
 	gtpuLatency,

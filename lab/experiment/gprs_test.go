@@ -47,6 +47,12 @@ func TestXLATTour(t *testing.T) {
 	runShort(t, gprsXLAT)
 }
 
+// A router behind a UE has a prefix for the hosts behind it, each step checks itself.
+func TestDelegatedPrefix(t *testing.T) {
+	t.Parallel()
+	runShort(t, ggsnPD)
+}
+
 // A UE with private IPv4 reaches IPv6, and is reached, whatever NAT is at its GGSN.
 func TestTeredoBehindGGSN(t *testing.T) {
 	t.Parallel()

@@ -21,6 +21,9 @@ type APN struct {
 	Name                           string
 	Types                          []PDPType // empty: those that the pools have addresses for
 	Pool4, Pool6, Static4, Static6 []netip.Prefix
+	Delegate                       int // bits; 0: nothing is delegated
+	DelegationTime                 time.Duration
+	PoolAlarm                      int // percent; 0: none
 	Hold                           time.Duration
 	DNS, PCSCF                     []netip.Addr
 	Domains                        []string
@@ -82,6 +85,12 @@ func (a *APN) keys() []key.Key {
 			"IPv6 prefixes of which each context gets a /64. RFC 3314, section 2.3."),
 		key.Of("static4", &a.Static4, []string{}, key.List(prefix4), key.Live, "IPv4 addresses that terminals may ask for."),
 		key.Of("static6", &a.Static6, []string{}, key.List(prefix64), key.Live, "The same of IPv6, each with its /64."),
+		key.Of("delegate", &a.Delegate, 0, orNone(key.Integer[int](32, 63)), key.Restart,
+			"Length of the prefix of pool6 that each context has for routers behind its terminal, such as 56: the first /64 is that of the link, the rest DHCPv6 delegates. 0: a /64 alone. RFC 6459, section 5.3; RFC 6603."),
+		key.Of("delegation_time", &a.DelegationTime, "24h", key.Duration(time.Minute, 365*24*time.Hour), key.Live,
+			"How long a delegated prefix lasts; routers extend it after half of this."),
+		key.Of("pool_alarm", &a.PoolAlarm, 90, key.Integer[int](0, 100), key.Live,
+			"Alarm when so many percent of the addresses of a family are taken or rest: in the log, the status and the metrics. 0: none."),
 		key.Of("hold", &a.Hold, "2m", key.Duration(0, week), key.Live, "How long an address rests before another context gets it."),
 		key.Of("dns", &a.DNS, []string{}, addresses, key.Live, "Name servers that terminals are told, of either family."),
 		key.Of("pcscf", &a.PCSCF, []string{}, addresses, key.Live, "SIP proxies (P-CSCF) that terminals are told, of either family."),
@@ -133,6 +142,16 @@ func (a *APN) types() (set ggsn.Types) {
 		set |= ggsn.TypeIPv4v6
 	}
 	return set
+}
+
+// orNone lets 0 stand beside what a parser takes.
+func orNone(in key.Parser[int]) key.Parser[int] {
+	return func(raw any) (int, *key.Fault) {
+		if n, ok := raw.(int64); ok && n == 0 {
+			return 0, nil
+		}
+		return in(raw)
+	}
 }
 
 // domain parses a domain of a search list.

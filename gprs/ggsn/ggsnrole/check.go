@@ -86,6 +86,7 @@ func (s *Settings) checkAPN(c *config.Checker, i int) {
 	if !c.OK(path+".pool4", path+".static4", path+".pool6", path+".static6") {
 		return
 	}
+	a.checkDelegate(c, path)
 	four, six := len(a.Pool4)+len(a.Static4) > 0, len(a.Pool6)+len(a.Static6) > 0
 	if !four && !six {
 		c.Fail(path, "contexts would get no address here", `add pool4 = ["10.45.0.0/16"], or pool6 = ["2001:db8:6000::/40"] with prefixes that are routed to this host`)
@@ -102,10 +103,22 @@ func (s *Settings) checkAPN(c *config.Checker, i int) {
 	}
 }
 
+// checkDelegate wants a pool and a server where prefixes are delegated.
+func (a *APN) checkDelegate(c *config.Checker, path string) {
+	at := path + ".delegate"
+	switch {
+	case a.Delegate == 0 || !c.OK(at, path+".dhcp"):
+	case len(a.Pool6) == 0:
+		c.Fail(at, "there is no prefix to delegate", `add pool6 = ["2001:db8:6000::/40"] with prefixes that are routed to this host`)
+	case !a.DHCP:
+		c.Fail(at, "prefixes are delegated by DHCPv6, which is switched off", "leave dhcp = false out, or delegate")
+	}
+}
+
 // checkEngine has the engine say what it cannot make: pools, and what terminals are told.
 func (a *APN) checkEngine(c *config.Checker, path string) {
 	e := a.engine(0)
-	for _, of := range []struct {
+	for n, of := range []struct {
 		key  string
 		list []netip.Prefix
 	}{{"pool4", a.Pool4}, {"pool6", a.Pool6}, {"static4", a.Static4}, {"static6", a.Static6}} {
@@ -113,7 +126,7 @@ func (a *APN) checkEngine(c *config.Checker, path string) {
 		for i := range of.list {
 			well = well && !c.Failed(fmt.Sprintf("%s[%d]", at, i))
 		}
-		if err := e.CheckRanges(of.list); err != nil && well && c.OK(at) {
+		if err := e.CheckRanges(n, of.list); err != nil && well && c.OK(at) {
 			c.Fail(at, err.Error(), "name fewer prefixes, or longer ones")
 		}
 	}

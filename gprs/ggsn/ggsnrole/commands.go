@@ -77,8 +77,10 @@ type Context struct {
 	Type     string       `json:"type"`
 	Address4 netip.Addr   `json:"address4,omitzero"`
 	Prefix6  netip.Prefix `json:"prefix6,omitzero"`
-	SGSN     netip.Addr   `json:"sgsn"`
-	User     netip.Addr   `json:"sgsn_user_plane"`
+	// Delegated6 is what a router behind the terminal has.
+	Delegated6 netip.Prefix `json:"delegated6,omitzero"`
+	SGSN       netip.Addr   `json:"sgsn"`
+	User       netip.Addr   `json:"sgsn_user_plane"`
 	// TEIDs, flow labels of GTPv0: ours, then the SGSN's.
 	TEIDControl     uint32    `json:"teid_control"`
 	TEIDData        uint32    `json:"teid_data"`
@@ -96,7 +98,7 @@ type Context struct {
 func contextOf(x *ggsn.ContextInfo) Context {
 	c := Context{
 		IMSI: x.IMSI.String(), NSAPI: x.NSAPI, MSISDN: x.MSISDN.String(), Version: int(x.Version), APN: x.APN, Type: x.Type.String(),
-		Address4: x.Address4, Prefix6: x.Prefix6, SGSN: x.PeerControl, User: x.PeerUser,
+		Address4: x.Address4, Prefix6: x.Prefix6, Delegated6: x.Delegated6, SGSN: x.PeerControl, User: x.PeerUser,
 		TEIDControl: x.TEIDControl, TEIDData: x.TEIDData, PeerTEIDControl: x.PeerTEIDControl, PeerTEIDData: x.PeerTEIDData,
 		ChargingID: x.ChargingID, UpPackets: x.Up.Packets, UpOctets: x.Up.Octets, DownPackets: x.Down.Packets, DownOctets: x.Down.Octets,
 		Created: x.Created.Truncate(time.Second), LastSeen: x.LastSeen.Truncate(time.Second),
@@ -117,6 +119,9 @@ func (l Contexts) Write(w io.Writer) {
 		}
 		if c.Prefix6.IsValid() {
 			addresses = append(addresses, c.Prefix6.String())
+		}
+		if c.Delegated6.IsValid() {
+			addresses = append(addresses, c.Delegated6.String())
 		}
 		linked := "-"
 		if c.Primary != nil {

@@ -5,6 +5,7 @@ package ggsnrole
 import (
 	"bytes"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -77,6 +78,30 @@ func TestKeysOfAddresses(t *testing.T) {
 		{configtest.InEffect(t, "ggsn.apn", "pool6"), `pool6 = ["2001:db8:7777::/48"]`, has("2001:db8:7777::/48", gtp.PDPTypeIPv6)},
 		{configtest.InEffect(t, "ggsn.apn", "static4"), `static4 = ["10.47.0.7"]`, static("10.47.0.7")},
 		{configtest.InEffect(t, "ggsn.apn", "static6"), `static6 = ["2001:db8:7100::/56"]`, static("2001:db8:7100:5::1")},
+		{configtest.InEffect(t, "ggsn.apn", "delegate"), "pool6 = [\"2001:db8:7777::/48\"]\ndelegate = 56", func(b *bench) {
+			for n := range 3 {
+				a := b.create(sgsn, request(n+1, sgsn, gtp.PDPTypeIPv6)).EndUserAddress.Value.IPv6
+				b.wants("the first /64 of its own /56", netip.PrefixFrom(a, 56).Masked().Addr(), netip.PrefixFrom(a, 64).Masked().Addr())
+			}
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "delegation_time"), "pool6 = [\"2001:db8:7777::/48\"]\ndelegate = 56\ndelegation_time = \"1000s\"", func(b *bench) {
+			r := b.create(sgsn, request(1, sgsn, gtp.PDPTypeIPv6))
+			p := packet.AppendIPv6Header(nil, packet.ProtoUDP, 1, 0, local(&r), netip.MustParseAddr("ff02::1:2"))
+			p = append(p, 546>>8, 546&0xff, 547>>8, 547&0xff, 0, 0, 0, 0, 1, 1, 2, 3, 0, 1, 0, 4, 0, 3, 0, 1, 0, 25, 0, 12, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0)
+			packet.FillUDP(p)
+			b.up(&r, sgsn, p)
+			b.wants("T1, T2 and lifetimes", len(b.out.UDP) == 1 && bytes.Contains(b.out.UDP[0].Payload, []byte("\x00\x00\x01\xf4\x00\x00\x03\x20\x00\x1a\x00\x19\x00\x00\x03\xe8\x00\x00\x03\xe8\x39")), true)
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "pool_alarm"), "pool4 = [\"10.99.0.0/28\"]\npool_alarm = 50", func(b *bench) {
+			cfg := written(b.t, "", "pool4 = [\"10.99.0.0/28\"]\npool_alarm = 50")
+			for n := range 7 { // of 14
+				sizes := b.Sizes()
+				b.wants("alarm", slices.ContainsFunc(cfg.poolUses(&sizes), func(p PoolUse) bool { return p.Alarm }), false)
+				b.create(sgsn, request(n+1, sgsn, gtp.PDPTypeIPv4))
+			}
+			sizes := b.Sizes()
+			b.wants("alarm", slices.ContainsFunc(cfg.poolUses(&sizes), func(p PoolUse) bool { return p.Alarm }), true)
+		}},
 		{configtest.InEffect(t, "ggsn.apn", "hold"), "pool4 = [\"10.99.0.0/30\"]\nhold = \"0s\"", func(b *bench) {
 			last, n := gtp.CreateResponse{}, 1
 			for ; n < 10; n++ {

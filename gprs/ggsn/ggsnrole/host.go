@@ -35,6 +35,7 @@ func (g *GGSN) tellByAndBy(ctx context.Context) {
 		defer g.mu.Unlock()
 		g.tellBlocked()
 		g.tellFull(sizes.Pools)
+		g.tellAlarms(sizes.Pools)
 		return nil
 	}, nil)
 }
@@ -76,4 +77,26 @@ func (g *GGSN) tellFull(pools []ggsn.PoolSize) {
 		}
 	}
 	g.full = full
+}
+
+// tellAlarms tells of pools that are fuller than their alarm, each once, and when they are so no
+// more, by one of sixteen. g.mu is held.
+func (g *GGSN) tellAlarms(pools []ggsn.PoolSize) {
+	const some = 16
+	alarms := map[string]bool{}
+	for _, p := range pools {
+		key := p.APN + " " + family(p.IPv6)
+		was, fuller := g.alarms[key], p
+		fuller.Used, fuller.Free = p.Used+min(p.Free, p.Used/some), p.Free-min(p.Free, p.Used/some)
+		switch now := g.cfg.alarmed(&p); {
+		case now && !was:
+			g.log.Warn("a pool is nearly full: name more prefixes, or let addresses rest for less (hold)", "apn", p.APN, "family", family(p.IPv6), "used", p.Used, "held", p.Held, "free", p.Free)
+			alarms[key] = true
+		case now || was && g.cfg.alarmed(&fuller):
+			alarms[key] = true
+		case was:
+			g.log.Info("a pool has room again", "apn", p.APN, "family", family(p.IPv6), "free", p.Free)
+		}
+	}
+	g.alarms = alarms
 }

@@ -62,6 +62,7 @@ type GGSN struct {
 	draining bool            // contexts are refused
 	told     []string        // of blocked, in the log
 	full     map[string]bool // pools, likewise
+	alarms   map[string]bool // likewise
 }
 
 // New makes the node that cfg describes, without touching the host.

@@ -29,17 +29,25 @@ func (g *GGSN) Collect(emit func(role.Metric)) {
 		for _, of := range []struct {
 			what  string
 			value uint64
-		}{{"used", p.Used}, {"held", p.Held}, {"free", p.Free}} {
+		}{{"used", p.Used}, {"held", p.Held}, {"free", p.Free}, {"leaving", p.Leaving}} {
 			emit(role.Metric{
 				Name: "pool_addresses", Kind: role.Gauge, Help: "Addresses and prefixes of the pools, by access point with the family, and what they are.",
 				Reason: p.APN + " " + family(p.IPv6), Verdict: of.what, Value: float64(of.value),
 			})
 		}
 	}
+	emit(role.Level("delegated_prefixes", "Contexts with a delegated prefix.", float64(sizes.Delegated)))
 	emit(role.Count("log_lines_lost_total", "Events that the log was too slow for.", g.events.Lost()))
 	eachDropped(&s, func(reason string, n uint64) { emit(role.Dropped(reason, n)) })
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	for i := range sizes.Pools {
+		p, on := &sizes.Pools[i], 0.0
+		if g.cfg.alarmed(p) {
+			on = 1
+		}
+		emit(role.Metric{Name: "pool_alarm", Kind: role.Gauge, Help: "1 while more of a pool is taken, or rests, than pool_alarm has.", Reason: p.APN + " " + family(p.IPv6), Value: on})
+	}
 	loop.CollectPort(emit, "udp", g.sockets.stats())
 	var tun port.Stats
 	for _, n := range g.networks {

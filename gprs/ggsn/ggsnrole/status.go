@@ -48,6 +48,8 @@ type Status struct {
 	Adopted int `json:"adopted"`
 	// Workers is how many pairs of a socket and a queue serve packets.
 	Workers int `json:"workers"`
+	// Delegated is how many contexts have delegated prefixes.
+	Delegated int `json:"delegated"`
 	// Pools say how full they are; Leaving are those no longer named whose addresses contexts
 	// still have.
 	Pools   []PoolUse      `json:"pools"`
@@ -61,6 +63,10 @@ type PoolUse struct {
 	Used   uint64 `json:"used"`
 	Held   uint64 `json:"held"`
 	Free   uint64 `json:"free"`
+	// Leaving are addresses of contexts that the pools no longer have. Alarm says that more are
+	// taken than pool_alarm has.
+	Leaving uint64 `json:"leaving,omitempty"`
+	Alarm   bool   `json:"alarm,omitempty"`
 }
 
 // Status implements [role.Instance]; it returns a [Status].
@@ -74,7 +80,7 @@ func (g *GGSN) Status() any {
 		Address4: at.v4, Address6: at.v6, Blocked: g.blocked(), MissingAddresses: g.addresses.Missing(),
 		Contexts: sizes.Contexts, Sessions: sizes.Sessions, SGSNs: sizes.Peers, Releasing: sizes.Releasing,
 		MaxContexts: g.cfg.MaxContexts, Adopted: g.adopted,
-		Pools: poolUses(&sizes),
+		Pools: g.cfg.poolUses(&sizes), Delegated: sizes.Delegated,
 	}
 	if e := g.engine.Load(); e != nil {
 		g.loop.Do(func(time.Time, *ggsn.Output) { st.RestartCounter = e.RestartCounter() })
@@ -120,12 +126,23 @@ func (g *GGSN) state(blocked []string) (word string, missing []string) {
 	return word, missing
 }
 
-func poolUses(sizes *ggsn.Sizes) []PoolUse {
+func (s *Settings) poolUses(sizes *ggsn.Sizes) []PoolUse {
 	uses := make([]PoolUse, len(sizes.Pools))
 	for i, p := range sizes.Pools {
-		uses[i] = PoolUse{APN: p.APN, Family: family(p.IPv6), Used: p.Used, Held: p.Held, Free: p.Free}
+		uses[i] = PoolUse{APN: p.APN, Family: family(p.IPv6), Used: p.Used, Held: p.Held, Free: p.Free, Leaving: p.Leaving, Alarm: s.alarmed(&p)}
 	}
 	return uses
+}
+
+// alarmed reports whether more of a pool is taken, or rests, than its alarm has.
+func (s *Settings) alarmed(p *ggsn.PoolSize) bool {
+	for i := range s.APNs {
+		if a := &s.APNs[i]; a.Name == p.APN && a.PoolAlarm > 0 {
+			size := p.Used + p.Held - p.Leaving + p.Free
+			return size > 0 && (size-p.Free)*100 >= size*uint64(a.PoolAlarm)
+		}
+	}
+	return false
 }
 
 func family(v6 bool) string {

@@ -1,0 +1,237 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/internal/packet"
+)
+
+// Messages of DHCPv6, and what a client wants.
+const (
+	dhcpSolicit, dhcpRequest, dhcpRenew, dhcpRelease = 1, 3, 5, 8
+	knowsExclude                                     = true
+)
+
+// delegatingWorld has /56es for the contexts of inet6.
+func delegatingWorld(t testing.TB) *world {
+	return newWorld(t, func(s *Settings) { delegate(s) })
+}
+
+func delegate(s *Settings) {
+	s.APNs[1].DHCP, s.APNs[1].Delegate, s.APNs[1].DelegationTime = true, 56, time.Hour
+}
+
+// dhcp sends a message of a terminal's client with one IA_PD, and returns the prefix of the
+// answer, and the octets of what is left out of it.
+func (w *world) dhcp(c context, kind, client byte, exclude bool) (p netip.Prefix, excluded []byte) {
+	w.Helper()
+	m := []byte{kind, 1, 2, 3, 0, 1, 0, 4, 0, 3, 0, client, 0, 25, 0, 12, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0}
+	if kind != dhcpSolicit {
+		id := w.e.settings.UUID
+		m = append(append(m, 0, 2, 0, 18, 0, 4), id[:]...)
+	}
+	if exclude {
+		m = append(m, 0, 6, 0, 2, 0, 67)
+	}
+	b := packet.AppendIPv6Header(nil, packet.ProtoUDP, 1, 0, c.local(), netip.MustParseAddr("ff02::1:2"))
+	b = append(append(b, 546>>8, 546&0xff, 547>>8, 547&0xff, 0, 0, 0, 0), m...)
+	packet.FillUDP(packet.IPv6(b))
+	w.up(c, b)
+	_, ip := w.tunnelled()
+	if ip == nil {
+		w.Fatalf("no answer to %d: dropped %v", kind, w.dropped())
+	}
+	for o := ip[52:]; len(o) >= 4; o = o[4+binary.BigEndian.Uint16(o[2:]):] {
+		if v := o[4 : 4+binary.BigEndian.Uint16(o[2:])]; o[1] == 25 && v[13] == 26 {
+			v = v[16:]
+			p = netip.PrefixFrom(netip.AddrFrom16([16]byte(v[9:25])), int(v[8]))
+			excluded = v[25:]
+		}
+	}
+	return p, excluded
+}
+
+// at is an address of a prefix: the last but some of it.
+func at(p netip.Prefix) netip.Addr {
+	raw := p.Addr().As16()
+	for i := p.Bits(); i < 128; i++ {
+		raw[i/8] |= 0x80 >> (i % 8)
+	}
+	return netip.AddrFrom16(raw)
+}
+
+// passes reports whether packets from an address of the terminal, and for it, are carried.
+func (w *world) passes(c context, a netip.Addr) (up, down bool) {
+	w.up(c, udp6(a, host6, 64, 0))
+	up = len(w.out.IP) == 1
+	w.down(udp6(host6, a, 64, 0))
+	h, _ := w.tunnelled()
+	return up, h.TEID == 0x1001
+}
+
+// TestDelegation: a client behind a terminal has the prefix that its link is of, but for that, or
+// the other half, for as long as it extends it, and packets of it are the context's alone.
+func TestDelegation(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		exclude bool
+		bits    int
+	}{{"the link is left out", knowsExclude, 56}, {"the other half", !knowsExclude, 57}} {
+		t.Run(row.name, func(t *testing.T) {
+			w := delegatingWorld(t)
+			c := w.open(1, "inet6", gtp.PDPTypeIPv6)
+			d := w.open(2, "inet6", gtp.PDPTypeIPv6)
+			own := netip.PrefixFrom(c.six(), 64).Masked()
+			p, excluded := w.dhcp(c, dhcpSolicit, 1, row.exclude)
+			if p.Bits() != row.bits || p.Contains(own.Addr()) != row.exclude || row.exclude != bytes.Equal(excluded, []byte{0, 67, 0, 2, 64, 0}) {
+				t.Fatalf("%v is offered, without %x, beside %v", p, excluded, own)
+			}
+			lan := at(p)
+			if up, down := w.passes(c, lan); up || down {
+				t.Errorf("packets pass that were offered alone: %v, %v", up, down)
+			}
+			before := w.e.stats.Dropped[SpoofedIPv6]
+			if got, _ := w.dhcp(c, dhcpRequest, 1, row.exclude); got != p || len(w.out.Events) != 1 || w.out.Events[0].Context.Delegated6 != p {
+				t.Fatalf("%v is delegated, events %+v", got, w.out.Events)
+			}
+			if up, down := w.passes(c, lan); !up || !down {
+				t.Errorf("packets pass: %v, %v; dropped %v", up, down, w.dropped())
+			}
+			w.up(d, udp6(lan, host6, 64, 0))
+			w.silent(SpoofedIPv6, before)
+			w.up(c, udp6(lan, p.Addr(), 64, 0)) // what nothing behind the terminal has would come for ever
+			w.silent(BadDestination, 0)
+			w.down(udp6(lan, c.six(), 64, 0)) // from the network
+			w.silent(InsideSource, 0)
+			if up, down := w.passes(c, c.six()); !up || !down {
+				t.Errorf("packets of the link pass: %v, %v", up, down)
+			}
+			w.tick(50 * time.Minute)
+			if got, _ := w.dhcp(c, dhcpRenew, 1, row.exclude); got != p || len(w.out.Events) != 0 {
+				t.Errorf("%v is extended, events %+v", got, w.out.Events)
+			}
+			w.tick(50 * time.Minute)
+			if up, down := w.passes(c, lan); !up || !down {
+				t.Errorf("packets pass after it was extended: %v, %v", up, down)
+			}
+			w.tick(10 * time.Minute)
+			if up, down := w.passes(c, lan); up || down {
+				t.Errorf("packets pass after its time: %v, %v", up, down)
+			}
+			if got, _ := w.dhcp(c, dhcpRenew, 1, row.exclude); got.IsValid() {
+				t.Errorf("%v is extended after its time", got)
+			}
+			if got, _ := w.dhcp(c, dhcpRequest, 2, row.exclude); got != p {
+				t.Errorf("another client gets %v", got)
+			}
+			if w.dhcp(c, dhcpRelease, 2, row.exclude); len(w.out.Events) != 1 || w.out.Events[0].Context.Delegated6.IsValid() {
+				t.Errorf("released: events %+v", w.out.Events)
+			}
+			if up, down := w.passes(c, lan); up || down {
+				t.Errorf("packets pass after the release: %v, %v", up, down)
+			}
+			w.dhcp(c, dhcpRequest, 1, row.exclude)
+			w.remove(c.TEIDControl.Value, 5, true)
+			w.remove(d.TEIDControl.Value, 5, true)
+			w.empty()
+		})
+	}
+}
+
+// TestDelegationsApart: no two contexts have a part of one prefix, whoever comes and goes.
+func TestDelegationsApart(t *testing.T) {
+	w := newWorld(t, func(s *Settings) {
+		delegate(s)
+		s.APNs[1].Pools6 = prefixes("2001:db8:6000::/51") // of 32 leases
+	})
+	random := rand.New(rand.NewPCG(1, 2))
+	open := map[int]context{}
+	has := map[int]netip.Prefix{}
+	for range 2000 {
+		n := random.IntN(40) + 1
+		if c, there := open[n]; there && random.IntN(2) == 0 {
+			w.remove(c.TEIDControl.Value, 5, true)
+			delete(open, n)
+			delete(has, n)
+			continue
+		}
+		m := w.createRequest(testIMSI(n), "inet6", gtp.PDPTypeIPv6)
+		m.TEIDData, m.TEIDControl = 0x1000+uint32(n), gtp.Some(0x2000+uint32(n))
+		c := w.create(m)
+		if !c.Cause.Accepted() {
+			if len(open) < 32 {
+				t.Fatalf("%v with %d contexts", c.Cause, len(open))
+			}
+			continue
+		}
+		open[n] = c
+		has[n], _ = w.dhcp(c, dhcpRequest, byte(n), random.IntN(2) == 0)
+		w.tick(time.Second)
+		lease := netip.PrefixFrom(c.six(), 56).Masked()
+		for other, p := range has {
+			if other != n && p.Overlaps(lease) {
+				t.Fatalf("%d has %v, and %d of %v", other, p, n, lease)
+			}
+		}
+	}
+	if len(open) < 10 {
+		t.Errorf("%d contexts at the end", len(open))
+	}
+}
+
+// TestDelegationResumed: what a client has outlives the process, and it is extended after it.
+func TestDelegationResumed(t *testing.T) {
+	w := delegatingWorld(t)
+	c := w.open(1, "inet6", gtp.PDPTypeIPv6)
+	p, _ := w.dhcp(c, dhcpRequest, 1, knowsExclude)
+	state := w.e.AppendState(nil)
+	s := w.e.settings
+	e, lost, err := Resume(s, state, w.now, rand.NewChaCha8([32]byte{2}))
+	if err != nil || lost != 0 {
+		t.Fatal(lost, err)
+	}
+	w.e = e
+	if up, down := w.passes(c, at(p)); !up || !down {
+		t.Errorf("packets pass: %v, %v; dropped %v", up, down, w.dropped())
+	}
+	if got, _ := w.dhcp(c, dhcpRenew, 1, knowsExclude); got != p {
+		t.Errorf("%v is extended, want %v", got, p)
+	}
+	for n := range len(state) { // cut short anywhere it does no harm
+		if _, _, err := Resume(s, state[:n], w.now, rand.NewChaCha8([32]byte{2})); err != nil {
+			t.Fatal(n, err)
+		}
+	}
+}
+
+// TestDelegationLengths: settings by which a part of what somebody has could be given to others
+// are refused, and nothing is changed by then.
+func TestDelegationLengths(t *testing.T) {
+	w := newWorld(t, nil)
+	w.open(1, "inet6", gtp.PDPTypeIPv6)
+	s := testSettings()
+	delegate(&s)
+	s.APNs[1].MTU = 1300
+	if err := w.e.Reconfigure(s, w.now, &w.out); err == nil || w.e.apns[1].MTU == 1300 {
+		t.Errorf("another length: %v", err)
+	}
+	s = testSettings()
+	taken := s.APNs[1].Pools6
+	s.APNs[1].Pools6 = prefixes("2001:db8:8000::/44")
+	s.APNs = append(s.APNs, s.APNs[1])
+	s.APNs[3].Name, s.APNs[3].Pools6, s.APNs[3].Delegate, s.APNs[3].DHCP, s.APNs[3].DelegationTime = "routers", taken, 56, true, time.Hour
+	if err := w.e.Reconfigure(s, w.now, &w.out); err == nil {
+		t.Error("a pool that is used became one of another length")
+	}
+	if _, lost, err := Resume(s, w.e.AppendState(nil), w.now, rand.NewChaCha8([32]byte{2})); err != nil || lost != 1 {
+		t.Errorf("after a restart: %d lost, %v", lost, err)
+	}
+}

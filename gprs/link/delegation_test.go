@@ -1,0 +1,143 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"encoding/hex"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
+)
+
+// oneDelegation has one prefix, of which 7 is the association that is bound, and 9 one that
+// gets none.
+type oneDelegation struct{ steps []Step }
+
+func (d *oneDelegation) Delegate(s Step, a Association) (Delegated, bool) {
+	d.steps = append(d.steps, s)
+	if a.IAID == 9 || s >= Extend && a.IAID != 7 || string(a.Client) != "\x00\x03\x00\x01\x02\x00\x00\x00\x00\x01" {
+		return Delegated{}, false
+	}
+	one := Delegated{Prefix: netip.MustParsePrefix("2001:db8:6:100::/57"), Lifetime: 1000 * time.Second}
+	if a.Exclude {
+		one.Prefix, one.Excluded = netip.MustParsePrefix("2001:db8:dead:bee0::/59"), netip.MustParsePrefix("2001:db8:dead:beef::/64")
+	}
+	return one, true
+}
+
+func delegating(t testing.TB) *Router {
+	t.Helper()
+	s := settings()
+	s.Delegate = true
+	r, err := New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Options of clients and of answers: associations of prefixes.
+const (
+	pd7     = "0019 000c 00000007 00000000 00000000"
+	pd8     = "0019 000c 00000008 00000000 00000000"
+	pd9     = "0019 000c 00000009 00000000 00000000"
+	pdHint  = "0019 0029 00000007 00000000 00000000 001a 0019 00000000 00000000 38 00000000000000000000000000000000"
+	rapid   = "000e 0000"
+	exclude = "0006 0002 0043"
+
+	gives7  = "0019 0029 00000007 000001f4 00000320 001a 0019 000003e8 000003e8 39 20010db8000601000000000000000000"
+	leaves7 = "0019 002f 00000007 000001f4 00000320 001a 001f 000003e8 000003e8 3b 20010db8deadbee00000000000000000 0043 0002 40 78"
+	none8   = "0019 0012 00000008 00000000 00000000 000d 0002 0006"
+	none9   = "0019 0012 00000009 00000000 00000000 000d 0002 0006"
+	unbound = "0019 0012 00000008 00000000 00000000 000d 0002 0003"
+	noAddr  = "0003 0012 00000001 00000000 00000000 000d 0002 0002"
+	noTemp  = "0004 000a 00000001 000d 0002 0002"
+	success = "000d 0002 0000"
+)
+
+// TestDelegation shows answers by octets (RFC 8415 section 18.3, RFC 6603 section 4.2), and why
+// there is none (RFC 8415 section 16).
+func TestDelegation(t *testing.T) {
+	ids := serverID + clientID
+	for _, row := range []struct {
+		name    string
+		kind    byte
+		options string
+		want    Verdict
+		answer  string
+	}{
+		{"solicit", 1, clientID + pd7, DHCPDelegated, "02 abcdef" + ids + gives7},
+		{"solicit with a length wished for", 1, clientID + pdHint, DHCPDelegated, "02 abcdef" + ids + gives7},
+		{"solicit by one who knows what is left out", 1, clientID + pd7 + exclude, DHCPDelegated, "02 abcdef" + ids + leaves7},
+		{"rapid commit", 1, clientID + pd7 + rapid, DHCPDelegated, "07 abcdef" + ids + gives7 + rapid},
+		{"rapid commit of nothing", 1, clientID + pd9 + rapid, DHCPReplied, "02 abcdef" + ids + none9},
+		{"no prefix", 1, clientID + pd9, DHCPReplied, "02 abcdef" + ids + none9},
+		{"a second association", 1, clientID + pd7 + pd8, DHCPDelegated, "02 abcdef" + ids + gives7 + none8},
+		{"addresses beside", 1, clientID + addresses + pd7, DHCPDelegated, "02 abcdef" + ids + noAddr + gives7},
+		{"addresses alone", 1, clientID + addresses + temporary, DHCPReplied, "02 abcdef" + ids + noAddr + noTemp},
+		{"solicit without a client", 1, pd7, DHCPMalformed, ""},
+		{"solicit with a server", 1, clientID + serverID + pd7, DHCPMalformed, ""},
+		{"request", 3, clientID + serverID + pd7, DHCPDelegated, "07 abcdef" + ids + gives7},
+		{"request with name servers", 3, clientID + serverID + pd7 + wantsDNS, DHCPDelegated, "07 abcdef" + ids + gives7 + toldDNS},
+		{"how often to ask", 3, clientID + serverID + pd9 + "0006 0002 0052", DHCPReplied, "07 abcdef" + ids + none9 + "0052 0004 00000e10"},
+		{"request of nobody", 3, serverID + pd7, DHCPMalformed, ""},
+		{"request to no one", 3, clientID + pd7, DHCPMalformed, ""},
+		{"request to another", 3, clientID + otherID + pd7, DHCPOtherServer, ""},
+		{"renew", 5, clientID + serverID + pd7, DHCPDelegated, "07 abcdef" + ids + gives7},
+		{"renew without a binding", 5, clientID + serverID + pd8, DHCPReplied, "07 abcdef" + ids + unbound},
+		{"renew to no one", 5, clientID + pd7, DHCPMalformed, ""},
+		{"rebind", 6, clientID + pd7, DHCPDelegated, "07 abcdef" + ids + gives7},
+		{"rebind without a binding", 6, clientID + pd8, DHCPReplied, "07 abcdef" + ids + unbound},
+		{"rebind with a server", 6, clientID + serverID + pd7, DHCPMalformed, ""},
+		{"release", 8, clientID + serverID + pd7, DHCPDelegated, "07 abcdef" + ids + success},
+		{"release without a binding", 8, clientID + serverID + pd8, DHCPReplied, "07 abcdef" + ids + success + unbound},
+		{"confirm", 4, clientID + addresses, DHCPStateful, ""},
+		{"decline", 9, clientID + serverID + addresses, DHCPStateful, ""},
+		{"as many associations as there may be", 1, clientID + strings.Repeat(pd9, 7) + pd7, DHCPDelegated, "02 abcdef" + ids + strings.Repeat(none9, 7) + gives7},
+		{"one more", 1, clientID + strings.Repeat(pd9, 8) + pd7, DHCPTooMany, ""},
+		{"association cut short", 1, clientID + "0019 000b 00000007 00000000 000000", DHCPMalformed, ""},
+		{"option in it cut short", 1, clientID + "0019 0010 00000007 00000000 00000000 001a 0019", DHCPMalformed, ""},
+		{"prefix in it cut short", 1, clientID + "0019 0014 00000007 00000000 00000000 001a 0004 00000000", DHCPMalformed, ""},
+		{"prefix of 129 bits", 1, clientID + strings.Replace(pdHint, " 38 ", " 81 ", 1), DHCPMalformed, ""},
+		{"option in the prefix cut short", 1, clientID + "0019 002b 00000007 00000000 00000000 001a 001b 00000000 00000000 38 00000000000000000000000000000000 0043", DHCPMalformed, ""},
+		{"an empty exclusion and two zeros, of dhcpcd 9.4.1", 3, clientID + serverID + "0019 002d 00000007 00000000 00000000 001a 0019 00000000 00000000 38 00000000000000000000000000000000 0043 0000" + exclude + "0000",
+			DHCPDelegated, "07 abcdef" + ids + leaves7},
+		{"four zeros", 1, clientID + pd7 + "0000 0000", DHCPDelegated, "02 abcdef" + ids + gives7}, // an option nobody knows
+		{"information-request with one", 11, clientID + pd7, DHCPMalformed, ""},
+	} {
+		var s State
+		var d oneDelegation
+		l := terminal
+		l.Delegations = &d
+		b, v := delegating(t).Answer(nil, l, &s, question6(dhcpServers, row.kind, testutil.Unhex(t, row.options)), start)
+		if v != row.want || (len(b) > 0) != (row.answer != "") {
+			t.Errorf("%s: %v, want %v; %x", row.name, v, row.want, b)
+			continue
+		}
+		if want := testutil.Unhex(t, row.answer); len(b) > 0 && string(dhcpOf(t, b)) != string(want) {
+			t.Errorf("%s:\n%x, want\n%x", row.name, dhcpOf(t, b), want)
+		}
+		if len(b) == 0 && len(d.steps) > 0 {
+			t.Errorf("%s: not answered, but steps %v", row.name, d.steps)
+		}
+	}
+}
+
+// TestExcluded writes what is left out by the bits between two lengths (RFC 6603 section 4.2).
+func TestExcluded(t *testing.T) {
+	for _, row := range []struct{ prefix, excluded, want string }{
+		{"2001:db8:dead:bee0::/59", "2001:db8:dead:beef::/64", "004300024078"},
+		{"2001:db8:6:100::/56", "2001:db8:6:1ff::/64", "0043000240ff"},
+		{"2001:db8:6::/48", "2001:db8:6:1ff::/64", "004300034001ff"},
+		{"2001:db8:6:1fe::/63", "2001:db8:6:1ff::/64", "004300024080"},
+		{"2001:db8::/32", "2001:db8:6:1ff::/64", "0043000540000601ff"},
+	} {
+		d := Delegated{Prefix: netip.MustParsePrefix(row.prefix), Excluded: netip.MustParsePrefix(row.excluded)}
+		if got := hex.EncodeToString(appendExcluded(nil, d)); got != row.want {
+			t.Errorf("%s without %s: %s, want %s", row.prefix, row.excluded, got, row.want)
+		}
+	}
+}
