@@ -44,13 +44,14 @@ func readSubscribers(path string) (subscribers, error) {
 func subscription(apns []subscriber.APN) (s ggsn.Subscription) {
 	for _, a := range apns {
 		if s.APNs == nil {
-			s.APNs = map[string]ggsn.Types{}
+			s.APNs, s.Rates = map[string]ggsn.Types{}, map[string]ggsn.Rates{}
 		}
 		var types ggsn.Types
 		for _, t := range a.Types {
 			types |= typeBits[PDPType(t)]
 		}
 		s.APNs[strings.ToLower(a.Name)] = types
+		s.Rates[strings.ToLower(a.Name)] = ggsn.Rates{Up: uint32(a.MaxUp), Down: uint32(a.MaxDown)}
 	}
 	return s
 }
