@@ -2,14 +2,11 @@
 
 package ggsn
 
-import (
-	"sync/atomic"
-	"time"
-)
+import "time"
 
 // policer keeps traffic below a rate by the generic cell rate algorithm (ITU-T I.371 annex A),
-// in its form of virtual scheduling. All its state is one word, when the next packet would come
-// if all had come at the rate: whoever shares the record spends from it by compare-and-swap.
+// in its form of virtual scheduling. All that changes is one word, when the next packet would come if
+// all had come at the rate, so that a fast path may once spend from it by compare-and-swap.
 // The zero value lets everything pass.
 type policer struct {
 	arrival uint64 // nanoseconds since the engine's epoch
@@ -62,24 +59,17 @@ func (p *policer) slack() uint64 {
 
 // open reports whether a packet may pass.
 func (p *policer) open(now time.Duration) bool {
-	return p.cost == 0 || p.cost != nothing && atomic.LoadUint64(&p.arrival) <= uint64(now)+p.slack()
+	return p.cost == 0 || p.cost != nothing && p.arrival <= uint64(now)+p.slack()
 }
 
 // take spends the octets of a packet, if it may pass.
 func (p *policer) take(octets int, now time.Duration) bool {
-	switch p.cost {
-	case 0:
+	if p.cost == 0 {
 		return true
-	case nothing:
+	}
+	if !p.open(now) {
 		return false
 	}
-	for {
-		next := atomic.LoadUint64(&p.arrival)
-		if next > uint64(now)+p.slack() {
-			return false
-		}
-		if atomic.CompareAndSwapUint64(&p.arrival, next, max(next, uint64(now))+p.cost*uint64(octets)>>costBits) {
-			return true
-		}
-	}
+	p.arrival = max(p.arrival, uint64(now)) + p.cost*uint64(octets)>>costBits
+	return true
 }

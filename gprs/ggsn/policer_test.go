@@ -4,7 +4,6 @@ package ggsn
 
 import (
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 )
@@ -63,29 +62,3 @@ func TestPolicerLimits(t *testing.T) {
 
 // ahead is slack as a duration.
 func (p *policer) ahead() time.Duration { return time.Duration(p.slack()) }
-
-// TestPolicerShared: two who spend from one word have the rate together.
-func TestPolicerShared(t *testing.T) {
-	var p policer
-	p.setRate(1000, true)
-	const now = time.Hour
-	var passed [4]int
-	var wg sync.WaitGroup
-	for i := range passed {
-		wg.Go(func() {
-			for range 10_000 {
-				if p.take(125, now) { // a millisecond
-					passed[i]++
-				}
-			}
-		})
-	}
-	wg.Wait()
-	n, want := 0, int(p.ahead()/time.Millisecond)+1
-	for _, one := range passed {
-		n += one
-	}
-	if n != want {
-		t.Errorf("%d packets of a millisecond passed at once, want %d", n, want)
-	}
-}

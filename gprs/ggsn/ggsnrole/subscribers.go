@@ -44,14 +44,19 @@ func readSubscribers(path string) (subscribers, error) {
 func subscription(apns []subscriber.APN) (s ggsn.Subscription) {
 	for _, a := range apns {
 		if s.APNs == nil {
-			s.APNs, s.Rates = map[string]ggsn.Types{}, map[string]ggsn.Rates{}
+			s.APNs = map[string]ggsn.Types{}
 		}
 		var types ggsn.Types
 		for _, t := range a.Types {
 			types |= typeBits[PDPType(t)]
 		}
 		s.APNs[strings.ToLower(a.Name)] = types
-		s.Rates[strings.ToLower(a.Name)] = ggsn.Rates{Up: uint32(a.MaxUp), Down: uint32(a.MaxDown)}
+		if rates := (ggsn.Rates{Up: uint32(a.MaxUp), Down: uint32(a.MaxDown)}); rates != (ggsn.Rates{}) {
+			if s.Rates == nil {
+				s.Rates = map[string]ggsn.Rates{}
+			}
+			s.Rates[strings.ToLower(a.Name)] = rates
+		}
 	}
 	return s
 }
