@@ -60,6 +60,7 @@ var All = []lab.Experiment{
 	gprsAttach,
 	gprsXLAT,
 	gprsTeredo,
+	gprsQoS,
 	gtpuThroughput,
 	gtpuLatency,
 	ims,
