@@ -21,11 +21,12 @@ const (
 	nothing = ^uint64(0)
 )
 
-// A context may be ahead of its rate by a tenth of a second, or by policedMTU octets twice if
-// that is more, the packet that passes included: enough for the segments that TCP sends at once,
-// and one hundredth of what passes in ten seconds.
+// A context may be ahead of its rate by a fifth of a second, or by policedMTU octets twice if
+// that is more, the packet that passes included: as long as a TCP waits
+// that has lost all its segments, so that this time is not lost as well, and one fiftieth of what passes
+// in ten seconds.
 const (
-	policedAhead = uint64(100 * time.Millisecond)
+	policedAhead = uint64(200 * time.Millisecond)
 	policedMTU   = 1500
 )
 

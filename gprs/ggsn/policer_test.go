@@ -28,7 +28,7 @@ func TestPolicedRate(t *testing.T) {
 				p.setRate(rate, true)
 				const d = 10 * time.Second
 				want := int(rate) * 1250 // octets in 10 s
-				burst := max(int(rate)*1000/8/10, 2*policedMTU)
+				burst := max(int(rate)*1000/8/5, 2*policedMTU)
 				if got := offer(&p, rate, size, time.Hour, d); got < want*998/1000-size || got > want*1002/1000+burst {
 					t.Errorf("%d octets passed, want %d and %d ahead", got, want, burst)
 				}

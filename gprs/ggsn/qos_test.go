@@ -96,7 +96,7 @@ func (w *world) openAs(n int, q gtp.QoS, change func(*gtp.CreateRequest)) contex
 	return c
 }
 
-// TestPoliced: what is granted passes and a tenth of a second more at once, if there is a limit.
+// TestPoliced: what is granted passes and a fifth of a second more at once, if there is a limit.
 func TestPoliced(t *testing.T) {
 	background := func(up, down gtp.BitRate) gtp.QoS { return profile(gtp.ClassBackground, up, down) }
 	for _, tt := range []struct {
@@ -107,17 +107,17 @@ func TestPoliced(t *testing.T) {
 		up, down int // of 1000 packets of 8 kbit in a second
 	}{
 		{"no limit", APN{}, background(64, 64), nil, 1000, 1000},
-		{"a limit", APN{MaxUp: 1600, MaxDown: 4000}, background(8640, 8640), nil, 220, 545}, // 3968 kbit/s is what a profile can say
-		{"less is granted", APN{MaxUp: 4000, MaxDown: 4000}, background(800, 1600), nil, 105, 220},
+		{"a limit", APN{MaxUp: 1600, MaxDown: 4000}, background(8640, 8640), nil, 240, 595}, // 3968 kbit/s is what a profile can say
+		{"less is granted", APN{MaxUp: 4000, MaxDown: 4000}, background(800, 1600), nil, 115, 240},
 		{"what must not be negotiated is held to the limit", APN{MaxUp: 1600, MaxDown: 1600}, background(8640, 8640), func(m *gtp.CreateRequest) {
 			m.CommonFlags = gtp.Some(gtp.FlagNoQoSNegotiation)
-		}, 220, 220},
-		{"nothing at all is granted", APN{MaxUp: 1600, MaxDown: 1600}, background(gtp.RateZero, 1600), nil, 0, 220},
-		{"peak throughput of release 97", APN{MaxUp: 2000, MaxDown: 10_000}, mustQoS(t, "01 0b8211"), nil, 140, 140},
-		{"all together", APN{AMBRUp: 1600, AMBRDown: 4000}, background(8640, 8640), nil, 220, 550},
+		}, 240, 240},
+		{"nothing at all is granted", APN{MaxUp: 1600, MaxDown: 1600}, background(gtp.RateZero, 1600), nil, 0, 240},
+		{"peak throughput of release 97", APN{MaxUp: 2000, MaxDown: 10_000}, mustQoS(t, "01 0b8211"), nil, 153, 153},
+		{"all together", APN{AMBRUp: 1600, AMBRDown: 4000}, background(8640, 8640), nil, 240, 600},
 		{"all together, less is asked for", APN{AMBRUp: 1600, AMBRDown: 4000}, background(8640, 8640), func(m *gtp.CreateRequest) {
 			m.AMBR = gtp.Some(gtp.AMBR{Up: 800, Down: 8000})
-		}, 110, 550},
+		}, 120, 600},
 		{"guaranteed traffic is apart", APN{AMBRUp: 1600, AMBRDown: 1600}, profile(gtp.ClassStreaming, 8640, 8640), nil, 1000, 1000},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestAMBRAnswered(t *testing.T) {
 	if r.AMBR != m.AMBR {
 		t.Errorf("answered %+v to an update", r.AMBR)
 	}
-	if got := w.second(c, false); got < 108 || got > 112 {
+	if got := w.second(c, false); got < 118 || got > 122 {
 		t.Errorf("%d passed", got)
 	}
 }
@@ -178,7 +178,7 @@ func TestLimitsReloaded(t *testing.T) {
 		up, down gtp.BitRate // asked for
 		passed   int
 	}{
-		{1600, 1600, 1600, 220}, {3200, 1984, 3200, 273}, {0, 1984, 8640, 1000},
+		{1600, 1600, 1600, 240}, {3200, 1984, 3200, 297}, {0, 1984, 8640, 1000},
 	} {
 		s := w.e.settings
 		s.APNs = append([]APN(nil), s.APNs...)
@@ -222,7 +222,7 @@ func TestRatesResumed(t *testing.T) {
 	}
 	w.e = e
 	for _, down := range []bool{true, false} {
-		if got := w.second(c, down); down && (got < 198 || got > 202) || !down && (got < 218 || got > 222) {
+		if got := w.second(c, down); down && (got < 198 || got > 202) || !down && (got < 238 || got > 242) {
 			t.Errorf("down %v: %d passed", down, got)
 		}
 	}
