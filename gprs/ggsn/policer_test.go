@@ -62,3 +62,23 @@ func TestPolicerLimits(t *testing.T) {
 
 // ahead is slack as a duration.
 func (p *policer) ahead() time.Duration { return time.Duration(p.slack()) }
+
+// BenchmarkPolicer is what the rates of a context and of its session cost a packet, with limits and
+// without.
+func BenchmarkPolicer(b *testing.B) {
+	for _, limited := range []bool{false, true} {
+		b.Run(fmt.Sprintf("limited=%v", limited), func(b *testing.B) {
+			var w way
+			var all policer
+			w.setRate(10_000_000, limited)
+			all.setRate(10_000_000, limited)
+			c := call{at: time.Hour}
+			for b.Loop() {
+				c.at += 1000
+				if !w.pass(&all, true, 64, c) {
+					b.Fatal("dropped below the rate")
+				}
+			}
+		})
+	}
+}
