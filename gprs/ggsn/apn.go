@@ -52,9 +52,12 @@ type APN struct {
 	AdvertInterval time.Duration
 	// MTU is the largest packet for terminals and from them, told and enforced: 1280 to 65000.
 	MTU int
-	// MaxUp and MaxDown are the highest rates that a context is granted, in kbit/s; 0: what it
-	// asks for.
-	MaxUp, MaxDown uint32
+	// MaxUp and MaxDown are the highest rates of a context, AMBRUp and AMBRDown those of a session's
+	// contexts without a guaranteed rate together, in kbit/s; 0: any, and nothing is enforced.
+	MaxUp, MaxDown, AMBRUp, AMBRDown uint32
+	// Marks are the code points of packets, outside of G-PDUs, and with MarkInner inside, too.
+	Marks     Marks
+	MarkInner bool
 
 	// SequenceNumbers puts one into each G-PDU for a terminal.
 	SequenceNumbers bool
@@ -153,6 +156,9 @@ func (a *APN) check() error {
 		return errors.New("a time is negative")
 	}
 	if err := a.checkDelegation(); err != nil {
+		return err
+	}
+	if err := a.Marks.check(); err != nil {
 		return err
 	}
 	if err := a.CheckLink(); err != nil {

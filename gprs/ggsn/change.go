@@ -15,6 +15,7 @@ type change struct {
 	// indicate tells that the node that has the user plane did not know the context, so
 	// that the SGSN gives it another (TS 23.060 section 9.2.3.5).
 	indicate bool
+	limits   bool // what the settings allow has changed, and so may other contexts of the session
 	tries    int
 	at       time.Duration // when it is asked for again, while no request is on its way
 }
@@ -31,6 +32,9 @@ func (e *Engine) SetQoS(sel Selection, q gtp.QoS, now time.Time, out *Output) (n
 	})
 	return n
 }
+
+// requalifyGap is the time between two requests of a reload that has changed profiles.
+const requalifyGap = time.Second / 500
 
 // startChange sends an Update Request, unless a request is on its way.
 func (e *Engine) startChange(h handle, to change, c call) bool {
@@ -90,7 +94,11 @@ func (e *Engine) changeLater(h handle, c call) {
 
 // endChange forgets a change, done or not.
 func (e *Engine) endChange(h handle, c call) {
+	done := e.changes[h]
 	delete(e.changes, h)
+	if done.limits {
+		e.changeLimits(h, e.sessions.at(h), e.contexts.at(done.context).next, c.at+requalifyGap)
+	}
 	e.schedule(h, e.sessions.at(h), c)
 }
 
@@ -132,6 +140,10 @@ func (e *Engine) changed(t *transaction, to *change, m *gtp.UpdateResponse) {
 	x := e.contexts.at(to.context)
 	if m.QoS.Present {
 		x.qos = m.QoS.Value
+		if !to.limits {
+			x.asked = x.qos
+		}
+		e.police(e.sessions.at(x.session), x)
 	}
 	if m.TEIDData.Present && m.AddressUser.Present {
 		a := e.accessPoint(e.sessions.at(x.session))

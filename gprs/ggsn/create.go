@@ -75,6 +75,7 @@ func (e *Engine) createPrimary(t *transaction, m *gtp.CreateRequest, made *sessi
 	if cause != 0 {
 		return 0, cause
 	}
+	made.limits = e.subscribedRates(made, a)
 	if made.has, cause = a.choose(m, may); !cause.Accepted() {
 		return 0, cause
 	}
@@ -162,7 +163,7 @@ func (e *Engine) mayHold(p *peer, more int) bool {
 // addCreated adds the context of a request to a session.
 func (e *Engine) addCreated(t *transaction, m *gtp.CreateRequest, sh handle, s *session, user handle) handle {
 	x := pdpContext{
-		session: sh, user: user, peerTEID: m.TEIDData, nsapi: m.NSAPI, qos: e.accessPoint(s).negotiate(m.QoS, m.CommonFlags.Value),
+		session: sh, user: user, peerTEID: m.TEIDData, nsapi: m.NSAPI,
 		hash: t.hash, sequence: t.header.Sequence, port: t.from.Port(),
 		lastSeen: t.seconds(), createdAt: t.at,
 	}
@@ -173,6 +174,10 @@ func (e *Engine) addCreated(t *transaction, m *gtp.CreateRequest, sh handle, s *
 	}
 	e.chargingID++
 	x.chargingID = e.chargingID
+	if m.AMBR.Present {
+		s.askedAMBR = Rates(m.AMBR.Value)
+	}
+	e.grant(s, &x, m.QoS, m.CommonFlags.Value)
 	h, _ := e.addContext(sh, s, &x)
 	return h
 }
@@ -244,6 +249,9 @@ func (e *Engine) created(t *transaction, x handle, m *gtp.CreateRequest) {
 		Cause: gtp.CauseAccepted, Reordering: gtp.Some(false), Recovery: gtp.Some(e.settings.RestartCounter),
 		TEIDData: gtp.Some(c.teid), ChargingID: gtp.Some(c.chargingID), QoS: gtp.Some(c.qos),
 		AddressControl: gtp.Some(e.own(e.peers.at(s.peer).addr)), AddressUser: gtp.Some(e.own(e.peers.at(c.user).addr)),
+	}
+	if s.version == gtp.V1 {
+		r.EvolvedARP, r.AMBR = m.EvolvedARP, e.grantedAMBR(s, m.AMBR)
 	}
 	if !m.LinkedNSAPI.Present {
 		r.Cause = e.acceptance(s, m)

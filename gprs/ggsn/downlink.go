@@ -102,8 +102,16 @@ func (e *Engine) down(c call, o origin, to handle, p []byte, mtu int) Reason {
 	if !ok {
 		return NoFilter
 	}
-	a := e.accessPoint(s)
-	return e.fit(c, o, a, p, min(mtu, a.MTU), func(b []byte) { e.encapsulate(c, x, s, b) })
+	a, u := e.accessPoint(s), e.contexts.at(x)
+	mtu = min(mtu, a.MTU)
+	// Of a packet that is too large its source is told, at whatever rate it comes.
+	if (len(p) <= mtu || p[0]>>4 == 4 && packet.Fragmentable(p)) && !u.down.pass(&s.down, u.aggregate, len(p), c) {
+		return OverRate
+	}
+	if a.MarkInner {
+		packet.SetDSCP(p, u.mark)
+	}
+	return e.fit(c, o, a, p, mtu, func(b []byte) { e.encapsulate(c, x, s, b) })
 }
 
 // fit sends a packet on by a link, in pieces if it is too large and may be cut. Of one that may
@@ -157,4 +165,5 @@ func (e *Engine) encapsulate(c call, x handle, s *session, p []byte) {
 		return // no packet is so long: see maxMTU
 	}
 	c.out.SendUDP(int(socket), netip.AddrPortFrom(addr, socket.Port()), append(b, p...))
+	c.out.UDP[len(c.out.UDP)-1].DSCP = u.mark
 }

@@ -152,6 +152,7 @@ func (e *Engine) Reconfigure(s Settings, now time.Time, out *Output) error {
 	if err != nil {
 		return err
 	}
+	e.requalify(c)
 	e.rescheduleAll(c)
 	return nil
 }

@@ -60,7 +60,7 @@ func fuzzSteps(t *testing.T, in []byte) {
 			everything := Subscription{}
 			s.Subscribers = map[gtp.IMSI]Subscription{
 				testIMSI(1): everything, testIMSI(2): everything, testIMSI(3): everything,
-				testIMSI(7): {map[string]Types{"dual": TypeIPv4}}, testIMSI(8): {map[string]Types{"internet": 0}},
+				testIMSI(7): {APNs: map[string]Types{"dual": TypeIPv4}}, testIMSI(8): {APNs: map[string]Types{"internet": 0}},
 			}
 		}
 	})

@@ -36,7 +36,10 @@ type ContextInfo struct {
 	PeerTEIDControl, PeerTEIDData uint32
 	ChargingID                    uint32
 	QoS                           gtp.QoS
+	Limit, AMBR                   Rates // that are enforced, in kbit/s: of the context, and of its session; 0: none
+	DSCP                          uint8
 	Up, Down                      Traffic
+	OverUp, OverDown              uint64    // packets above the rate
 	Created, LastSeen             time.Time // LastSeen: the last packet of the terminal, or the creation
 }
 
@@ -125,7 +128,8 @@ func (e *Engine) describe(h handle) ContextInfo {
 		Secondary: x.nsapi != s.tid.NSAPI(), Primary: s.tid.NSAPI(), APN: a.Name, VRF: a.VRF, Type: s.pdpType(),
 		TEIDControl: s.teid, TEIDData: x.teid, PeerTEIDControl: s.peerTEID, PeerTEIDData: x.peerTEID,
 		PeerControl: e.peers.at(s.peer).addr, PeerUser: e.peers.at(x.user).addr,
-		ChargingID: x.chargingID, QoS: x.qos, Up: x.up, Down: x.down,
+		ChargingID: x.chargingID, QoS: x.qos, Up: x.up.Traffic, Down: x.down.Traffic,
+		Limit: Rates{x.up.rate(), x.down.rate()}, AMBR: e.ambrOf(s), DSCP: x.mark, OverUp: x.up.over, OverDown: x.down.over,
 		Created: e.epoch.Add(x.createdAt), LastSeen: e.epoch.Add(seconds(x.lastSeen)),
 	}
 	if s.has.has(TypeIPv4) {

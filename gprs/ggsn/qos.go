@@ -2,19 +2,71 @@
 
 package ggsn
 
-import "github.com/isthmus-net/isthmus/gprs/gtp"
+import (
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+)
 
 // release99 is the length from which a profile has rates.
 const release99 = 12
 
-// negotiate lowers a profile to what the access point allows, at the length it came in. One
-// that must not be negotiated stays as it is.
-func (a *access) negotiate(q gtp.QoS, flags gtp.CommonFlags) gtp.QoS {
-	if a.MaxUp == 0 && a.MaxDown == 0 || q.Len() < release99 || flags&gtp.FlagNoQoSNegotiation != 0 {
-		return q
+// Rates are those of the two directions, in kbit/s; 0: any.
+type Rates struct{ Up, Down uint32 }
+
+// within returns the lower of two limits for each direction.
+func (r Rates) within(most Rates) Rates { return Rates{lower(r.Up, most.Up), lower(r.Down, most.Down)} }
+
+func lower(n, most uint32) uint32 {
+	if n == 0 || most != 0 && n > most {
+		return most
 	}
+	return n
+}
+
+// limitsOf are the highest rates of a session's contexts, by its access point and its subscription.
+func (e *Engine) limitsOf(s *session) Rates {
+	a := e.accessPoint(s)
+	return Rates{a.MaxUp, a.MaxDown}.within(s.limits)
+}
+
+// ambrOf are the rates that a session's contexts without a guaranteed one share: no more than its SGSN
+// has asked for (TS 29.060 section 7.7.98).
+func (e *Engine) ambrOf(s *session) Rates {
+	a := e.accessPoint(s)
+	r := Rates{a.AMBRUp, a.AMBRDown}
+	if r.Up != 0 {
+		r.Up = lower(s.askedAMBR.Up, r.Up)
+	}
+	if r.Down != 0 {
+		r.Down = lower(s.askedAMBR.Down, r.Down)
+	}
+	return r
+}
+
+// grantedAMBR answers a request with rates for all contexts together.
+func (e *Engine) grantedAMBR(s *session, asked gtp.Optional[gtp.AMBR]) gtp.Optional[gtp.AMBR] {
+	if !asked.Present {
+		return asked
+	}
+	r := Rates(asked.Value).within(e.ambrOf(s))
+	return gtp.Some(gtp.AMBR(r))
+}
+
+// negotiate lowers a profile to some limits, at the length it came in (TS 23.107 section 9.1.2.2
+// has the rate of one without rates in its peak throughput).
+func negotiate(q gtp.QoS, most Rates) gtp.QoS {
 	p := q.Profile()
-	up, down := lower(p.MaxUp, a.MaxUp), lower(p.MaxDown, a.MaxDown)
+	if q.Len() < release99 {
+		if most.Up == 0 || most.Down == 0 {
+			return q // one direction may have any
+		}
+		if highest := gtp.PeakOf(max(most.Up, most.Down)); p.Peak == 0 || p.Peak > highest {
+			p.Peak = highest
+		}
+		return p.QoS(q.Len())
+	}
+	up, down := lowerRate(p.MaxUp, most.Up), lowerRate(p.MaxDown, most.Down)
 	if up == p.MaxUp && down == p.MaxDown {
 		return q
 	}
@@ -23,9 +75,9 @@ func (a *access) negotiate(q gtp.QoS, flags gtp.CommonFlags) gtp.QoS {
 	return p.QoS(q.Len())
 }
 
-// lower returns a rate that is no higher than most; what is subscribed is not known here,
+// lowerRate returns a rate that is no higher than most; what is subscribed is not known here,
 // and so becomes most.
-func lower(r gtp.BitRate, most uint32) gtp.BitRate {
+func lowerRate(r gtp.BitRate, most uint32) gtp.BitRate {
 	n, ok := r.KilobitsPerSecond()
 	if most == 0 || ok && n <= most {
 		return r
@@ -41,4 +93,90 @@ func within(r, most gtp.BitRate) gtp.BitRate {
 		return most
 	}
 	return r
+}
+
+// grant gives a context the profile that was asked for, within its limits. One that must not be
+// negotiated (TS 29.060 section 7.7.48) stays as it is, and is held to the limits all the same.
+func (e *Engine) grant(s *session, u *pdpContext, asked gtp.QoS, flags gtp.CommonFlags) {
+	u.asked, u.fixed = asked, flags&gtp.FlagNoQoSNegotiation != 0
+	u.qos = asked
+	if !u.fixed {
+		u.qos = negotiate(asked, e.limitsOf(s))
+	}
+	e.police(s, u)
+}
+
+// police has a context held to its limits, and to what it was granted within them. Where there is
+// no limit, nothing is counted.
+func (e *Engine) police(s *session, u *pdpContext) {
+	p, most := u.qos.Profile(), e.limitsOf(s)
+	up, down := p.MaxUp, p.MaxDown
+	if u.qos.Len() < release99 {
+		up, down = gtp.BitRate(p.PeakRate()), gtp.BitRate(p.PeakRate())
+	}
+	u.up.police(up, most.Up)
+	u.down.police(down, most.Down)
+	u.aggregate = p.Class != gtp.ClassConversational && p.Class != gtp.ClassStreaming
+	u.mark = e.accessPoint(s).Marks.of(&p, u.qos.Len())
+	all := e.ambrOf(s)
+	s.up.setRate(all.Up, all.Up != 0)
+	s.down.setRate(all.Down, all.Down != 0)
+}
+
+// way is what a context has in one direction.
+type way struct {
+	policer
+	Traffic
+	over uint64 // packets that were dropped above the rate
+}
+
+// police holds the direction to a limit, and to what was granted within it.
+func (w *way) police(granted gtp.BitRate, most uint32) {
+	rate, ok := lowerRate(granted, most).KilobitsPerSecond()
+	w.setRate(rate, most != 0 && ok)
+}
+
+// pass reports whether a packet is within the rates of a context and of all of its session
+// together.
+func (w *way) pass(all *policer, aggregate bool, octets int, c call) bool {
+	if aggregate && !all.open(c.at) || !w.take(octets, c.at) {
+		w.over++
+		return false
+	}
+	if aggregate {
+		all.take(octets, c.at)
+	}
+	return true
+}
+
+// requalify holds all contexts to what the settings allow now, and has SGSNs whose profiles are
+// other ones by it asked, some in a second. What a subscriber may have counts from his next session on.
+func (e *Engine) requalify(c call) {
+	at := c.at
+	for h := handle(1); h <= e.sessions.last; h++ {
+		s := e.sessions.at(h)
+		for x := s.first; x != 0; x = e.contexts.at(x).next {
+			e.police(s, e.contexts.at(x))
+		}
+		if _, waiting := e.changes[h]; !waiting && e.changeLimits(h, s, s.first, at) {
+			e.schedule(h, s, c)
+			at += requalifyGap
+		}
+	}
+}
+
+// changeLimits has a change asked for of the first context of a session, from x on, whose profile
+// is another one by the limits of today.
+func (e *Engine) changeLimits(h handle, s *session, x handle, at time.Duration) bool {
+	if s.version == gtp.V0 || s.marked(markReleasing|markDeleting|markEnding) {
+		return false
+	}
+	for ; x != 0; x = e.contexts.at(x).next {
+		u := e.contexts.at(x)
+		if q := negotiate(u.asked, e.limitsOf(s)); !u.fixed && q != u.qos {
+			e.changes[h] = change{context: x, qos: q, limits: true, at: at}
+			return true
+		}
+	}
+	return false
 }

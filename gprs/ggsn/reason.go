@@ -39,6 +39,7 @@ const (
 	// Packets of either direction.
 	HopLimit // used up
 	TooBig   // for the link of the terminal
+	OverRate // of the context, or of all contexts of the session together
 
 	// Packets for terminals.
 	NoContext    // for an address that no context has, also from a terminal
@@ -59,7 +60,7 @@ var reasonNames = [numReasons - Stranger]string{
 	"stranger", "peers_full", "request_rate", "response_unknown", "extension_unknown", "sequence_missing", "indication_wrong", "label_guessed", "create_late",
 	"teid_unknown", "outer_source", "not_ip", "wrong_family", "spoofed_ipv4", "spoofed_ipv6", "spoofed_link_local",
 	"link_scope", "link_control", "multicast", "own_address", "bad_destination", "user_denied",
-	"hop_limit", "too_big",
+	"hop_limit", "too_big", "over_rate",
 	"no_context", "inside_source", "bad_source", "redirect", "no_filter",
 }
 

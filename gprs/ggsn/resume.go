@@ -31,6 +31,7 @@ func Resume(s Settings, state []byte, now time.Time, random io.Reader) (e *Engin
 	e.stats.Created = 0
 	e.rest(r.call)
 	e.endStrangers(r.call)
+	e.requalify(r.call)
 	if lost > 0 {
 		e.settings.RestartCounter++
 		r.endAll()
@@ -205,6 +206,7 @@ func (r *resuming) session() bool {
 	s := session{
 		tid: in.TID, interfaceID: in.InterfaceID, prefix: in.Prefix, address: in.Address, teid: in.TEID, peerTEID: in.PeerTEID,
 		createdAt: in.Created, marks: in.Marks & storedMarks, why: min(in.Why, numEnds-1), version: in.Version, has: in.Has & (TypeIPv4 | TypeIPv6),
+		limits: in.Limits, askedAMBR: in.AskedAMBR, up: policer{arrival: in.Up}, down: policer{arrival: in.Down},
 	}
 	s.msisdn, _ = gtp.ParseMSISDN(string(bytes.TrimRight(in.MSISDN[:], "\x00")))
 	list := make([]pdpContext, in.Contexts)
@@ -217,7 +219,8 @@ func (r *resuming) session() bool {
 	if r.takeOver(&s, &in, list) {
 		sh, added := r.addSession(&s)
 		for i := range list {
-			x, _ := r.addContext(sh, added, &list[i])
+			x, u := r.addContext(sh, added, &list[i])
+			r.police(added, u)
 			r.setFilters(x, templates[i])
 		}
 		if added.has.has(TypeIPv6) {
@@ -233,7 +236,7 @@ const resumedAdverts = 5 * time.Minute
 
 func (r *resuming) context(u *pdpContext, f *filters) bool {
 	var in storedContext
-	if !r.record(&in) || int(in.QoSLen) > len(in.QoS) {
+	if !r.record(&in) || int(in.QoSLen) > len(in.QoS) || int(in.AskedLen) > len(in.Asked) {
 		return false
 	}
 	user, ok := r.peer(in.User)
@@ -241,10 +244,12 @@ func (r *resuming) context(u *pdpContext, f *filters) bool {
 		return false
 	}
 	qos, _ := gtp.ParseQoS(in.QoS[:in.QoSLen])
+	asked, _ := gtp.ParseQoS(in.Asked[:in.AskedLen])
 	*u = pdpContext{
 		user: user, teid: in.TEID, peerTEID: in.PeerTEID, chargingID: in.ChargingID, lastSeen: in.LastSeen,
-		createdAt: time.Duration(in.Created), up: in.Up, down: in.Down,
-		hash: in.Hash, sequence: in.Sequence, port: in.Port, sent: in.Sent, nsapi: in.NSAPI, qos: qos,
+		createdAt: time.Duration(in.Created),
+		up:        way{policer{arrival: in.Arrival[0]}, in.Up, in.Over[0]}, down: way{policer{arrival: in.Arrival[1]}, in.Down, in.Over[1]},
+		hash: in.Hash, sequence: in.Sequence, port: in.Port, sent: in.Sent, nsapi: in.NSAPI, qos: qos, asked: asked, fixed: in.Fixed,
 	}
 	template := make([]byte, in.Filters)
 	if _, err := io.ReadFull(r.in, template); err != nil {

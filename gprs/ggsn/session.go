@@ -32,6 +32,9 @@ type session struct {
 	first       handle // contexts
 	request     handle // ours, that waits for its answer
 	msisdn      gtp.MSISDN
+	limits      Rates   // of its contexts, by its subscription when it began
+	askedAMBR   Rates   // by its SGSN
+	up, down    policer // of its contexts together
 	linkState   link.State
 	guesses     guesses
 }
@@ -67,14 +70,17 @@ type pdpContext struct {
 	chargingID uint32
 	lastSeen   uint32 // seconds since the epoch
 	createdAt  time.Duration
-	up, down   Traffic
+	up, down   way
 	hash       uint64 // of the request that it was created by
 	sequence   uint16 // of that
 	port       uint16 // that it came from
 	sent       uint16 // the last sequence number of G-PDUs
 	nsapi      uint8
-	filtered   bool // it has a traffic flow template, in Engine.filters
-	qos        gtp.QoS
+	filtered   bool  // it has a traffic flow template, in Engine.filters
+	fixed      bool  // its profile is not to be negotiated
+	aggregate  bool  // its traffic counts for the rate that its session's contexts share
+	mark       uint8 // DSCP
+	qos, asked gtp.QoS
 }
 
 // tidOf is the key of a context of a session.

@@ -50,7 +50,9 @@ type storedSession struct {
 	Peer, Account       uint32
 	Version             gtp.Version
 	Has                 Types
-	Why                 End // it is to end, if it is
+	Limits, AskedAMBR   Rates
+	Up, Down            uint64 // of the policers: nanoseconds since the epoch
+	Why                 End    // it is to end, if it is
 	Contexts            uint8
 	MSISDN              [16]byte // digits, then zeros
 }
@@ -63,8 +65,11 @@ type storedContext struct {
 	Hash                             uint64
 	Sequence, Port, Sent             uint16
 	NSAPI, QoSLen                    uint8
-	QoS                              [21]byte
-	Filters                          uint16 // octets of the template that follows
+	QoS, Asked                       [21]byte
+	AskedLen                         uint8
+	Fixed                            bool
+	Over, Arrival                    [2]uint64 // up and down
+	Filters                          uint16    // octets of the template that follows
 }
 
 // storedPrefix is one of which addresses are leased.
@@ -186,6 +191,7 @@ func (e *Engine) appendSession(b []byte, s *session, index map[handle]uint32, h 
 	r := storedSession{
 		TID: s.tid, InterfaceID: s.interfaceID, Prefix: s.prefix, Address: s.address, TEID: s.teid, PeerTEID: s.peerTEID,
 		Created: s.createdAt, APN: s.apn, Marks: s.marks & storedMarks, Why: s.why,
+		Limits: s.limits, AskedAMBR: s.askedAMBR, Up: s.up.arrival, Down: s.down.arrival,
 		Peer: index[s.peer], Account: index[s.account], Version: s.version, Has: s.has,
 	}
 	if s.marked(markDeleting) {
@@ -207,10 +213,13 @@ func (e *Engine) appendContext(b []byte, x handle, index map[handle]uint32) []by
 	u := e.contexts.at(x)
 	r := storedContext{
 		User: index[u.user], TEID: u.teid, PeerTEID: u.peerTEID, ChargingID: u.chargingID,
-		LastSeen: u.lastSeen, Created: int64(u.createdAt), Up: u.up, Down: u.down,
+		LastSeen: u.lastSeen, Created: int64(u.createdAt), Up: u.up.Traffic, Down: u.down.Traffic,
 		Hash: u.hash, Sequence: u.sequence, Port: u.port, Sent: u.sent, NSAPI: u.nsapi, QoSLen: uint8(u.qos.Len()),
+		AskedLen: uint8(u.asked.Len()), Fixed: u.fixed,
+		Over: [2]uint64{u.up.over, u.down.over}, Arrival: [2]uint64{u.up.arrival, u.down.arrival},
 	}
 	copy(r.QoS[:], u.qos.Octets())
+	copy(r.Asked[:], u.asked.Octets())
 	var template []byte
 	if f := e.filters[x]; len(f) > 0 {
 		template = gtp.TFT{Operation: gtp.TFTCreate, Filters: f}.Append(nil)

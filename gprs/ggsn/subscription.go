@@ -9,6 +9,8 @@ type Subscription struct {
 	// APNs are the names of access points, in small letters, each with the PDP types that contexts may have
 	// there; 0: all that the access point has. nil: every access point.
 	APNs map[string]Types
+	// Rates are the highest of a context there; an access point that is not named has no limit by them.
+	Rates map[string]Rates
 }
 
 // everyType are all PDP types.
@@ -33,4 +35,10 @@ func (e *Engine) subscribed(s *session, a *access) (Types, gtp.Cause) {
 		return 0, gtp.CauseUnknownAPN
 	}
 	return 0, gtp.CauseAPNDenied
+}
+
+// subscribedRates returns the highest rates that a session's contexts may have by its subscription.
+func (e *Engine) subscribedRates(s *session, a *access) Rates {
+	imsi, _ := s.tid.IMSI()
+	return e.settings.Subscribers[imsi].Rates[a.key()]
 }

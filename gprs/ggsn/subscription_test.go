@@ -11,7 +11,7 @@ import (
 // TestSubscriptions: a context is made where the subscriber may have it, of a type that both it and the
 // access point allow (TS 29.060 sections 7.3.2 and 7.7.1).
 func TestSubscriptions(t *testing.T) {
-	at := func(apn string, types Types) *Subscription { return &Subscription{map[string]Types{apn: types}} }
+	at := func(apn string, types Types) *Subscription { return &Subscription{APNs: map[string]Types{apn: types}} }
 	for _, tt := range []struct {
 		name         string
 		subscription *Subscription
@@ -53,7 +53,7 @@ func TestSubscriptions(t *testing.T) {
 // TestSubscriptionNot: whoever has no IMSI has no subscription, and version 0 has no cause of its own for it.
 func TestSubscriptionNot(t *testing.T) {
 	w := newWorld(t, func(s *Settings) {
-		s.Subscribers = map[gtp.IMSI]Subscription{imsi1: {map[string]Types{"internet": 0}}, gtp.IMSI{1, 2, 3, 4, 5, 6, 7, 0xf8}: {}}
+		s.Subscribers = map[gtp.IMSI]Subscription{imsi1: {APNs: map[string]Types{"internet": 0}}, gtp.IMSI{1, 2, 3, 4, 5, 6, 7, 0xf8}: {}}
 	})
 	m := w.createRequest(imsi1, "internet", gtp.PDPTypeIPv4)
 	m.IMSI.Present, m.IMEI = false, gtp.Some(gtp.IMEI{1, 2, 3, 4, 5, 6, 7, 0xf8})
@@ -72,7 +72,7 @@ func TestSubscriptionNot(t *testing.T) {
 // it was.
 func TestSubscriptionTaken(t *testing.T) {
 	w := newWorld(t, func(s *Settings) {
-		s.Subscribers = map[gtp.IMSI]Subscription{imsi1: {map[string]Types{"dual": TypeIPv4}}}
+		s.Subscribers = map[gtp.IMSI]Subscription{imsi1: {APNs: map[string]Types{"dual": TypeIPv4}}}
 	})
 	m := w.createRequest(imsi1, "dual", gtp.PDPTypeIPv4v6)
 	if c := w.create(m); c.Cause != gtp.CauseNewPDPTypeNetwork {

@@ -110,7 +110,10 @@ func (e *Engine) applyUpdate(t *transaction, m *gtp.UpdateRequest, x handle, s *
 		s.peerTEID = m.TEIDControl.Value
 	}
 	e.moveUser(x, c, user, m.TEIDData.Value)
-	c.qos = a.negotiate(m.QoS.Value, m.CommonFlags.Value)
+	if m.AMBR.Present {
+		s.askedAMBR = Rates(m.AMBR.Value)
+	}
+	e.grant(s, c, m.QoS.Value, m.CommonFlags.Value)
 	if m.TFT.Present {
 		e.setFilters(x, asked)
 	} else if s.version == gtp.V0 {
@@ -186,6 +189,7 @@ func (e *Engine) updated(t *transaction, x handle, s *session, m *gtp.UpdateRequ
 		AddressControl: gtp.Some(e.own(e.peers.at(s.peer).addr)), AddressUser: gtp.Some(e.own(e.peers.at(c.user).addr)),
 	}
 	if t.header.Version == gtp.V1 {
+		r.EvolvedARP, r.AMBR = m.EvolvedARP, e.grantedAMBR(s, m.AMBR)
 		e.tellOptions(s, m.PCO, &r.PCO)
 	}
 	e.answer(t, gtp.Header{TEID: s.peerTEID, FlowLabel: uint16(s.peerTEID), TID: tidOf(s, c.nsapi)}, r, r.Cause)

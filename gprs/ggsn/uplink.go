@@ -119,7 +119,9 @@ func (e *Engine) up4(c call, x handle, u *pdpContext, s *session, p []byte) Reas
 	case to == s.address || !special.Forwarded4(dst):
 		return BadDestination
 	}
-	u.seen(c, len(p))
+	if !u.send(c, s, len(p)) {
+		return OverRate
+	}
 	o := origin{vrf: e.accessPoint(s).VRF, context: x}
 	if p[8] <= 1 {
 		e.timeExceeded(c, o, s, p)
@@ -157,7 +159,9 @@ func (e *Engine) up6(c call, x handle, u *pdpContext, s *session, p packet.IPv6)
 	if owner == u.session || !special.Forwarded6(dst) {
 		return BadDestination
 	}
-	u.seen(c, len(p))
+	if !u.send(c, s, len(p)) {
+		return OverRate
+	}
 	o := origin{vrf: e.accessPoint(s).VRF, context: x}
 	if p.HopLimit() <= 1 {
 		e.timeExceeded(c, o, s, p)
@@ -177,6 +181,15 @@ func (u *pdpContext) seen(c call, octets int) {
 	u.lastSeen = c.seconds()
 	u.up.Packets++
 	u.up.Octets += uint64(octets)
+}
+
+// send reports whether the terminal may send so much now, and counts what it may.
+func (u *pdpContext) send(c call, s *session, octets int) bool {
+	if !u.up.pass(&s.up, u.aggregate, octets, c) {
+		return false
+	}
+	u.seen(c, octets)
+	return true
 }
 
 // forward takes a packet of a terminal on: to the network, or to another terminal if that
@@ -201,6 +214,9 @@ func (e *Engine) forward(c call, o origin, s *session, p []byte, to handle, insi
 		return UserDenied
 	case to != 0 && way == UserSilent:
 		return UserDenied
+	}
+	if a.MarkInner {
+		packet.SetDSCP(p, e.contexts.at(o.context).mark)
 	}
 	return e.fit(c, o, a, p, a.MTU, func(b []byte) { c.out.sendIP(a.VRF, b) })
 }

@@ -2,6 +2,8 @@
 
 package gtp
 
+import "math/bits"
+
 // maxQoS is the longest profile, that of release 9 and later.
 const maxQoS = 21
 
@@ -132,6 +134,24 @@ func (p Profile) QoS(length int) QoS {
 
 // has reports whether the profile is long enough for the octet.
 func (q QoS) has(at uint8) bool { return q.n > at }
+
+// PeakRate returns the rate of the peak throughput class in kbit/s, 0 for what is subscribed or
+// reserved (TS 23.107 section 9.1.2.3).
+func (p Profile) PeakRate() uint32 {
+	if p.Peak < 1 || p.Peak > maxPeak {
+		return 0
+	}
+	return 8 << (p.Peak - 1)
+}
+
+// maxPeak is the class of 2048 kbit/s.
+const maxPeak = 9
+
+// PeakOf returns the highest peak throughput class of no more than a rate in kbit/s, the lowest
+// one for rates below it.
+func PeakOf(rate uint32) uint8 {
+	return uint8(min(max(bits.Len32(rate/8), 1), maxPeak))
+}
 
 // MaxSDUOctets returns the size of the largest packet, 0 for what is subscribed or
 // reserved.

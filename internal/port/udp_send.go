@@ -17,10 +17,11 @@ const (
 	// maxSegmented bounds the payload of a train: an IPv4 packet less headers
 	// with all options.
 	maxSegmented = 65535 - 60 - 8
-	// segmentControlLen is CMSG_SPACE of the 16-bit segment size.
+	// segmentControlLen is CMSG_SPACE of what one control message has: the 16-bit segment size, or the
+	// time to live or traffic class, an int.
 	segmentControlLen = 24
-	// ttlControlLen is CMSG_SPACE of the time to live, an int.
-	ttlControlLen = 24
+	// maxControls is how many messages a datagram has: a train has no time to live of its own.
+	maxControls = 2
 )
 
 // sender is one writer's scratch space.
@@ -28,8 +29,7 @@ type sender struct {
 	hdrs     [MaxBatch]mmsghdr
 	v6       bool // the socket's family
 	names    [MaxBatch]sockaddr
-	controls [MaxBatch][segmentControlLen]byte
-	ttls     [MaxBatch][ttlControlLen]byte
+	controls [MaxBatch][maxControls * segmentControlLen]byte
 	iovs     [MaxBatch]unix.Iovec // shared by the headers in order
 	count    [MaxBatch]int        // datagrams of each header
 }
@@ -37,20 +37,31 @@ type sender struct {
 // newSender prepares what does not change from call to call.
 func newSender(v6 bool) *sender {
 	s := &sender{v6: v6}
-	level, ttl := int32(unix.IPPROTO_IP), int32(unix.IP_TTL)
-	if v6 {
-		level, ttl = unix.IPPROTO_IPV6, unix.IPV6_HOPLIMIT
-	}
 	for i := range s.hdrs {
 		s.hdrs[i].hdr.Name = (*byte)(unsafe.Pointer(&s.names[i]))
-		h := (*unix.Cmsghdr)(unsafe.Pointer(&s.controls[i][0]))
-		h.Level, h.Type = unix.IPPROTO_UDP, unix.UDP_SEGMENT
-		h.SetLen(unix.CmsgLen(2))
-		h = (*unix.Cmsghdr)(unsafe.Pointer(&s.ttls[i][0]))
-		h.Level, h.Type = level, ttl
-		h.SetLen(unix.CmsgLen(4))
+		s.hdrs[i].hdr.Control = &s.controls[i][0]
 	}
 	return s
+}
+
+// control appends a control message of the IP header to those of a header.
+func (s *sender) control(n int, four, six int32, value uint8) {
+	level, kind := int32(unix.IPPROTO_IP), four
+	if s.v6 {
+		level, kind = unix.IPPROTO_IPV6, six
+	}
+	binary.NativeEndian.PutUint32(s.message(n, level, kind, 4), uint32(value))
+}
+
+// message appends a control message to those of a header, and returns its value.
+func (s *sender) message(n int, level, kind int32, size int) []byte {
+	h := &s.hdrs[n].hdr
+	at := s.controls[n][h.Controllen:]
+	m := (*unix.Cmsghdr)(unsafe.Pointer(&at[0]))
+	m.Level, m.Type = level, kind
+	m.SetLen(unix.CmsgLen(size))
+	h.SetControllen(int(h.Controllen) + segmentControlLen)
+	return at[unix.SizeofCmsghdr:]
 }
 
 // WriteBatch implements [UDPConn]. Neighbouring datagrams of equal length to
@@ -123,16 +134,14 @@ func (s *sender) load(dgrams []packet.Datagram, trains bool) int {
 		h.Namelen = s.names[n].put(dgrams[0].To, s.v6)
 		h.Iov = &s.iovs[iov]
 		h.SetIovlen(count)
-		h.Control = nil
 		h.SetControllen(0)
 		if count > 1 {
-			binary.NativeEndian.PutUint16(s.controls[n][unix.SizeofCmsghdr:], uint16(len(dgrams[0].Payload)))
-			h.Control = &s.controls[n][0]
-			h.SetControllen(segmentControlLen)
+			binary.NativeEndian.PutUint16(s.message(n, unix.IPPROTO_UDP, unix.UDP_SEGMENT, 2), uint16(len(dgrams[0].Payload)))
 		} else if ttl := dgrams[0].TTL; ttl != 0 {
-			binary.NativeEndian.PutUint32(s.ttls[n][unix.SizeofCmsghdr:], uint32(ttl))
-			h.Control = &s.ttls[n][0]
-			h.SetControllen(ttlControlLen)
+			s.control(n, unix.IP_TTL, unix.IPV6_HOPLIMIT, ttl)
+		}
+		if dscp := dgrams[0].DSCP; dscp != 0 {
+			s.control(n, unix.IP_TOS, unix.IPV6_TCLASS, dscp<<2)
 		}
 		for _, d := range dgrams[:count] {
 			s.iovs[iov].Base = unsafe.SliceData(d.Payload)
@@ -156,7 +165,7 @@ func trainLen(dgrams []packet.Datagram) int {
 	for n < min(len(dgrams), maxSegments) {
 		d := &dgrams[n]
 		total += len(d.Payload)
-		if d.To != dgrams[0].To || d.TTL != 0 || len(d.Payload) > size || len(d.Payload) == 0 || total > maxSegmented {
+		if d.To != dgrams[0].To || d.TTL != 0 || d.DSCP != dgrams[0].DSCP || len(d.Payload) > size || len(d.Payload) == 0 || total > maxSegmented {
 			break
 		}
 		n++

@@ -31,9 +31,13 @@ type Subscriber struct {
 
 // APN is one network that a subscriber may use, with the types of address there.
 type APN struct {
-	Name  string
-	Types []string
+	Name           string
+	Types          []string
+	MaxUp, MaxDown int // kbit/s
 }
+
+// maxRate is the highest that a profile can say, in kbit/s (TS 24.008 section 10.5.6.5).
+const maxRate = 10_000_000
 
 // Types of address.
 const (
@@ -75,6 +79,8 @@ func (a *APN) keys() []key.Key {
 	return []key.Key{
 		key.Of("name", &a.Name, key.MustSet("internet"), apnName, key.Identity, "Its name (TS 23.003, section 9.1)."),
 		key.Of("types", &a.Types, []string{}, key.List(key.OneOf(IPv4, IPv6, IPv4v6)), key.Live, `Of "ipv4", "ipv6", "ipv4v6". Empty: all that the access point has.`),
+		key.Of("max_up", &a.MaxUp, 0, key.Integer[int](0, maxRate), key.Live, "The highest rate from the terminal by a context there, in kbit/s, also where the access point has a higher one. 0: that."),
+		key.Of("max_down", &a.MaxDown, 0, key.Integer[int](0, maxRate), key.Live, "The same to the terminal."),
 	}
 }
 

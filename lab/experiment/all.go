@@ -61,6 +61,7 @@ var All = []lab.Experiment{
 	gprsXLAT,
 	ggsnPD,
 	gprsTeredo,
+	gprsQoS,
 	gtpuThroughput,
 	gtpuLatency,
 	ims,

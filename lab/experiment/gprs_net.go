@@ -56,9 +56,9 @@ type coreNet struct {
 	at              gsns // what the nodes talk to each other by
 	dir             string
 
-	// Of our GGSN, the addresses, and further keys.
-	pool4 netip.Prefix
-	more  string
+	// Of our GGSN, the addresses, and further keys, of the node and of each access point.
+	pool4     netip.Prefix
+	more, apn string
 }
 
 // drawCore draws the topology.
@@ -132,7 +132,7 @@ func (n *coreNet) section() string {
 		pool netip.Prefix
 		dns  netip.Addr
 	}{{false, "pool4", n.pool4, coreDNS4}, {true, "pool6", corePool6, coreDNS6}} {
-		text += fmt.Sprintf("[[ggsn.apn]]\nname = %q\n%s = [%q]\ndns = [%q]\n", coreAPN(a.v6), a.key, a.pool, a.dns)
+		text += fmt.Sprintf("[[ggsn.apn]]\nname = %q\n%s = [%q]\ndns = [%q]\n", coreAPN(a.v6), a.key, a.pool, a.dns) + n.apn
 	}
 	return text
 }

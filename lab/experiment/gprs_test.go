@@ -58,3 +58,9 @@ func TestTeredoBehindGGSN(t *testing.T) {
 	t.Parallel()
 	runShort(t, gprsTeredo)
 }
+
+// What is above the rate of a context is dropped, and what is below it is not.
+func TestRatesOfContexts(t *testing.T) {
+	t.Parallel()
+	runShort(t, gprsQoS)
+}

@@ -23,6 +23,7 @@ const (
 	figureHostsInLost   = "lost of all pings from the IPv6 host"
 	figureHostsFirstOut = "lost first pings to the IPv6 host"
 	figureHostsFirstIn  = "lost first pings from the IPv6 host"
+	figurePoliced       = "what passes of UDP at twice the rate"
 	figureKernel        = "XDP / kernel forwarding, packets per second"
 	figureMiredo        = "XDP / Miredo, packets per second"
 	figureMemory        = "memory for a million peers"
@@ -195,8 +196,9 @@ var Musts = slices.Concat([]Bound{
 	{siitCostName, figureRateXDP, report.Must{AtLeast: true, Bound: 1.5}},
 	{siitCostName, figureStreamOffloads, report.Must{AtLeast: true, Bound: 0.9}},
 	{siitCostName, figureStreamPlain, report.Must{AtLeast: true, Bound: 0.85}},
-	{attachName, figureAttach4, report.Must{Bound: 5}},  // ms
-	{attachName, figureAttach6, report.Must{Bound: 10}}, // ms
+	{attachName, figureAttach4, report.Must{Bound: 5}},                         // ms
+	{attachName, figureAttach6, report.Must{Bound: 10}},                        // ms
+	{qosName, figurePoliced, report.Must{AtLeast: true, Bound: 95, Most: 105}}, // % of the rate
 	{attachName, figureContexts, report.Must{AtLeast: true, Bound: 20_000}},
 	{gtpuThroughputName, figureOsmoDown, report.Must{AtLeast: true, Bound: 2}},
 	{gtpuThroughputName, figureOsmoUp, report.Must{AtLeast: true, Bound: 1.5}},

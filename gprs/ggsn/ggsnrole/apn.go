@@ -18,26 +18,28 @@ import (
 
 // APN is one [[ggsn.apn]] section.
 type APN struct {
-	Name                           string
-	Types                          []PDPType // empty: those that the pools have addresses for
-	Pool4, Pool6, Static4, Static6 []netip.Prefix
-	Delegate                       int // bits; 0: nothing is delegated
-	DelegationTime                 time.Duration
-	PoolAlarm                      int // percent; 0: none
-	Hold                           time.Duration
-	DNS, PCSCF                     []netip.Addr
-	Domains                        []string
-	PREF64                         []netip.Prefix
-	DHCP                           bool
-	AdvertInterval                 time.Duration
-	MTU                            int
-	MaxUp, MaxDown                 int // kbit/s
-	SequenceNumbers                bool
-	UEToUE                         UEToUE
-	DirectTunnel, CheckOuter       bool
-	ICMPErrors                     bool
-	SessionLimit, IdleLimit        time.Duration
-	Interface, VRF                 string // empty: those of the section; see [Settings.device]
+	Name                             string
+	Types                            []PDPType // empty: those that the pools have addresses for
+	Pool4, Pool6, Static4, Static6   []netip.Prefix
+	Delegate                         int // bits; 0: nothing is delegated
+	DelegationTime                   time.Duration
+	PoolAlarm                        int // percent; 0: none
+	Hold                             time.Duration
+	DNS, PCSCF                       []netip.Addr
+	Domains                          []string
+	PREF64                           []netip.Prefix
+	DHCP                             bool
+	AdvertInterval                   time.Duration
+	MTU                              int
+	MaxUp, MaxDown, AMBRUp, AMBRDown int // kbit/s
+	DSCP                             []Mark
+	MarkInner                        bool
+	SequenceNumbers                  bool
+	UEToUE                           UEToUE
+	DirectTunnel, CheckOuter         bool
+	ICMPErrors                       bool
+	SessionLimit, IdleLimit          time.Duration
+	Interface, VRF                   string // empty: those of the section; see [Settings.device]
 }
 
 // PDPType is what a context may be of.
@@ -103,8 +105,14 @@ func (a *APN) keys() []key.Key {
 		key.Of("mtu", &a.MTU, ggsn.DefaultMTU, key.Integer[int](minMTU, maxMTU), key.Live,
 			"Largest packet for terminals, in bytes: told to them, and kept by errors and by the MSS of TCP."),
 		key.Of("max_up", &a.MaxUp, 0, key.Integer[int](0, maxRate), key.Live,
-			"The highest rate from a terminal that a context is granted, in kbit/s; 0 is what it asks for. It is told, not enforced."),
+			"The highest rate from a terminal by a context, in kbit/s: granted, and enforced by drops (over_rate), as is what the SGSN asked for below it. 0: any, and nothing is enforced."),
 		key.Of("max_down", &a.MaxDown, 0, key.Integer[int](0, maxRate), key.Live, "The same to a terminal."),
+		key.Of("ambr_up", &a.AMBRUp, 0, key.Integer[int](0, maxRate), key.Live,
+			"The highest rate from a terminal by all its contexts here that have no guaranteed rate, in kbit/s. 0: any. TS 29.060, section 7.7.98."),
+		key.Of("ambr_down", &a.AMBRDown, 0, key.Integer[int](0, maxRate), key.Live, "The same to a terminal."),
+		key.Of("dscp", &a.DSCP, []string{}, key.List(markOf), key.Live,
+			`DSCP of G-PDUs by traffic class, other than usual: ["streaming af31", "background 8"]. Usual are conversational ef, streaming af41, interactive1 af31, interactive2 af21, interactive3 af11, background 0.`),
+		key.Of("mark_inner", &a.MarkInner, false, key.Bool, key.Live, "Give the packets inside the same DSCP, in both directions. Otherwise theirs stays."),
 		key.Of("sequence_numbers", &a.SequenceNumbers, false, key.Bool, key.Live, "Number the G-PDUs for each terminal."),
 		key.Of("ue_to_ue", &a.UEToUE, string(Deny), key.OneOf(Deny, Silent, Allow, External), key.Live,
 			`Packets from one terminal for another: "deny" refuses them with an ICMP error, "silent" without one, "allow" carries them, "external" leaves them to the network behind the access point. Link-local ones never pass.`),

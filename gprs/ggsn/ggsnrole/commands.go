@@ -82,17 +82,26 @@ type Context struct {
 	SGSN       netip.Addr   `json:"sgsn"`
 	User       netip.Addr   `json:"sgsn_user_plane"`
 	// TEIDs, flow labels of GTPv0: ours, then the SGSN's.
-	TEIDControl     uint32    `json:"teid_control"`
-	TEIDData        uint32    `json:"teid_data"`
-	PeerTEIDControl uint32    `json:"sgsn_teid_control"`
-	PeerTEIDData    uint32    `json:"sgsn_teid_data"`
-	ChargingID      uint32    `json:"charging_id"`
-	UpPackets       uint64    `json:"up_packets"`
-	UpOctets        uint64    `json:"up_octets"`
-	DownPackets     uint64    `json:"down_packets"`
-	DownOctets      uint64    `json:"down_octets"`
-	Created         time.Time `json:"created"`
-	LastSeen        time.Time `json:"last_seen"`
+	TEIDControl     uint32 `json:"teid_control"`
+	TEIDData        uint32 `json:"teid_data"`
+	PeerTEIDControl uint32 `json:"sgsn_teid_control"`
+	PeerTEIDData    uint32 `json:"sgsn_teid_data"`
+	ChargingID      uint32 `json:"charging_id"`
+	UpPackets       uint64 `json:"up_packets"`
+	UpOctets        uint64 `json:"up_octets"`
+	DownPackets     uint64 `json:"down_packets"`
+	DownOctets      uint64 `json:"down_octets"`
+	// Rates that are enforced, in kbit/s, of the context and of all the terminal's here together;
+	// left out: none. Dropped are packets above them.
+	RateUp      uint32    `json:"rate_up,omitempty"`
+	RateDown    uint32    `json:"rate_down,omitempty"`
+	AMBRUp      uint32    `json:"ambr_up,omitempty"`
+	AMBRDown    uint32    `json:"ambr_down,omitempty"`
+	DSCP        uint8     `json:"dscp"`
+	UpDropped   uint64    `json:"up_dropped"`
+	DownDropped uint64    `json:"down_dropped"`
+	Created     time.Time `json:"created"`
+	LastSeen    time.Time `json:"last_seen"`
 }
 
 func contextOf(x *ggsn.ContextInfo) Context {
@@ -101,6 +110,8 @@ func contextOf(x *ggsn.ContextInfo) Context {
 		Address4: x.Address4, Prefix6: x.Prefix6, Delegated6: x.Delegated6, SGSN: x.PeerControl, User: x.PeerUser,
 		TEIDControl: x.TEIDControl, TEIDData: x.TEIDData, PeerTEIDControl: x.PeerTEIDControl, PeerTEIDData: x.PeerTEIDData,
 		ChargingID: x.ChargingID, UpPackets: x.Up.Packets, UpOctets: x.Up.Octets, DownPackets: x.Down.Packets, DownOctets: x.Down.Octets,
+		RateUp: x.Limit.Up, RateDown: x.Limit.Down, AMBRUp: x.AMBR.Up, AMBRDown: x.AMBR.Down,
+		DSCP: x.DSCP, UpDropped: x.OverUp, DownDropped: x.OverDown,
 		Created: x.Created.Truncate(time.Second), LastSeen: x.LastSeen.Truncate(time.Second),
 	}
 	if x.Secondary {
@@ -111,7 +122,7 @@ func contextOf(x *ggsn.ContextInfo) Context {
 
 // Write implements [role.Table].
 func (l Contexts) Write(w io.Writer) {
-	fmt.Fprintln(w, "IMSI\tNSAPI\tLINKED\tGTP\tAPN\tADDRESS\tSGSN\tUP\tDOWN\tAGE")
+	fmt.Fprintln(w, "IMSI\tNSAPI\tLINKED\tGTP\tAPN\tADDRESS\tSGSN\tUP\tDOWN\tKBIT/S\tDROPPED\tAGE")
 	for _, c := range l.Contexts {
 		var addresses []string
 		if c.Address4.IsValid() {
@@ -128,8 +139,25 @@ func (l Contexts) Write(w io.Writer) {
 			linked = fmt.Sprint(*c.Primary)
 		}
 		age := max(time.Since(c.Created), 0).Round(time.Second)
-		fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\t%s\t%s\t%d\t%d\t%s\n", c.IMSI, c.NSAPI, linked, c.Version, c.APN, strings.Join(addresses, " "), c.SGSN, c.UpOctets, c.DownOctets, age)
+		fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\t%s\t%s\t%d\t%d\t%s\t%d\t%s\n", c.IMSI, c.NSAPI, linked, c.Version, c.APN, strings.Join(addresses, " "), c.SGSN, c.UpOctets, c.DownOctets, c.rates(), c.UpDropped+c.DownDropped, age)
 	}
+}
+
+// rates are those up and down, the lower ones of the context's and of all together.
+func (c *Context) rates() string {
+	one := func(rates ...uint32) string {
+		lowest := uint32(0)
+		for _, r := range rates {
+			if r != 0 && (lowest == 0 || r < lowest) {
+				lowest = r
+			}
+		}
+		if lowest == 0 {
+			return "-"
+		}
+		return fmt.Sprint(lowest)
+	}
+	return one(c.RateUp, c.AMBRUp) + "/" + one(c.RateDown, c.AMBRDown)
 }
 
 // Join implements [role.Rows].

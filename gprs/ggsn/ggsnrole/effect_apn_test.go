@@ -168,6 +168,28 @@ func TestKeysOfTheLink(t *testing.T) {
 			r := b.open(1)
 			b.wants("granted", r.QoS.Value.Profile().MaxDown == 1024, true)
 		}},
+		{configtest.InEffect(t, "ggsn.apn", "ambr_up"), `ambr_up = 8`, func(b *bench) {
+			r := b.open(1)
+			b.wants("first, in pieces", b.up(&r, sgsn, udp(r.EndUserAddress.Value.IPv4, host4, 64, 3000)), 3)
+			b.wants("at once", b.up(&r, sgsn, udp(r.EndUserAddress.Value.IPv4, host4, 64, 8)), 0)
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "ambr_down"), `ambr_down = 8`, func(b *bench) {
+			r, passed := b.open(1), 0
+			for range 10 {
+				passed += b.down(udp(host4, r.EndUserAddress.Value.IPv4, 64, 1372))
+			}
+			b.wants("at once", passed, 2)
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "dscp"), `dscp = ["background 8"]`, func(b *bench) {
+			r := b.open(1)
+			b.down(udp(host4, r.EndUserAddress.Value.IPv4, 64, 8))
+			b.wants("outside", b.out.UDP[0].DSCP, uint8(8))
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "mark_inner"), "dscp = [\"background cs1\"]\nmark_inner = true", func(b *bench) {
+			r := b.open(1)
+			b.up(&r, sgsn, udp(r.EndUserAddress.Value.IPv4, host4, 64, 8))
+			b.wants("inside", b.out.IP[0][1]>>2, uint8(8))
+		}},
 	} {
 		t.Run(tt.key, func(t *testing.T) { tt.play(benchOf(t, "", tt.lines)) })
 	}

@@ -51,6 +51,12 @@ func subscription(apns []subscriber.APN) (s ggsn.Subscription) {
 			types |= typeBits[PDPType(t)]
 		}
 		s.APNs[strings.ToLower(a.Name)] = types
+		if rates := (ggsn.Rates{Up: uint32(a.MaxUp), Down: uint32(a.MaxDown)}); rates != (ggsn.Rates{}) {
+			if s.Rates == nil {
+				s.Rates = map[string]ggsn.Rates{}
+			}
+			s.Rates[strings.ToLower(a.Name)] = rates
+		}
 	}
 	return s
 }

@@ -1,0 +1,276 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"encoding/hex"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/internal/packet"
+)
+
+// TestNegotiate lowers profiles of each release, at the length they came in.
+func TestNegotiate(t *testing.T) {
+	for _, tt := range []struct {
+		name, asked string
+		most        Rates
+		want        string
+	}{
+		{"release 97, within", "01 0b3211", Rates{2048, 2048}, "01 0b3211"},
+		{"release 97, lowered", "01 0b9211", Rates{100, 200}, "01 0b5211"},
+		{"release 97, subscribed", "01 0b0211", Rates{4, 4}, "01 0b1211"},
+		{"release 97, one direction free", "01 0b9211", Rates{100, 0}, "01 0b9211"},
+		{"release 99, subscribed", "01 0b921f 71960000 7404 0000", Rates{64, 128}, "01 0b921f 71964048 7404 0000"},
+		{"release 99, guaranteed too", "01 0b921f 51966868 7404 6868", Rates{64, 0}, "01 0b921f 51964068 7404 4068"},
+		{"release 5, extended down", "01 0b921f 7196fefe 7404 0000 00 4a00", Rates{0, 10_000}, "01 0b921f 7196fefe 7404 0000 00 0e00"},
+		{"release 7, extended both ways", "01 0b921f 7196fefe 7404 0000 00 fa00 fa00", Rates{8640, 100_000}, "01 0b921f 7196fefe 7404 0000 00 9e00 0000"},
+		{"release 9, extended twice", "01 0b921f 7196fefe 7404 0000 00 fa00 fa00 f600 f600", Rates{1_000_000, 300_000}, "01 0b921f 7196fefe 7404 0000 00 fa00 fa00 0b00 6f00"},
+	} {
+		q := mustQoS(t, tt.asked)
+		if got := negotiate(q, tt.most); got != mustQoS(t, tt.want) {
+			t.Errorf("%s: %x, want %s", tt.name, got.Octets(), tt.want)
+		}
+	}
+}
+
+func mustQoS(t *testing.T, text string) gtp.QoS {
+	t.Helper()
+	var octets []byte
+	for _, c := range text {
+		if c != ' ' {
+			octets = append(octets, byte(c))
+		}
+	}
+	b, err := hex.DecodeString(string(octets))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return qosOf(b...)
+}
+
+// limited is a world whose access points have limits.
+func limited(t *testing.T, change func(*APN)) *world {
+	return newWorld(t, func(s *Settings) {
+		for i := range s.APNs {
+			s.APNs[i].Marks = DefaultMarks
+			change(&s.APNs[i])
+		}
+	})
+}
+
+// second offers packets of 1000 octets each millisecond, 8000 kbit/s, for a second, and returns
+// how many passed.
+func (w *world) second(c context, down bool) (passed int) {
+	for range 1000 {
+		w.now = w.now.Add(time.Millisecond)
+		if down {
+			w.down(udp4(server, c.four(), 64, 1000-28))
+			passed += len(w.out.UDP)
+		} else {
+			w.up(c, udp4(c.four(), server, 64, 1000-28))
+			passed += len(w.out.IP)
+		}
+	}
+	return passed
+}
+
+func profile(class gtp.TrafficClass, up, down gtp.BitRate) gtp.QoS {
+	return gtp.Profile{Class: class, HandlingPriority: 1, MaxUp: up, MaxDown: down}.QoS(12)
+}
+
+// openAs makes a context with a profile.
+func (w *world) openAs(n int, q gtp.QoS, change func(*gtp.CreateRequest)) context {
+	w.Helper()
+	m := w.createRequest(testIMSI(n), "internet", gtp.PDPTypeIPv4)
+	m.TEIDData, m.TEIDControl, m.QoS = 0x1000+uint32(n), gtp.Some(0x2000+uint32(n)), q
+	if change != nil {
+		change(m)
+	}
+	c := w.create(m)
+	if !c.Cause.Accepted() {
+		w.Fatalf("create refused: %v", c.Cause)
+	}
+	return c
+}
+
+// TestPoliced: what is granted passes and a fifth of a second more at once, if there is a limit.
+func TestPoliced(t *testing.T) {
+	background := func(up, down gtp.BitRate) gtp.QoS { return profile(gtp.ClassBackground, up, down) }
+	for _, tt := range []struct {
+		name     string
+		apn      APN
+		asked    gtp.QoS
+		change   func(*gtp.CreateRequest)
+		up, down int // of 1000 packets of 8 kbit in a second
+	}{
+		{"no limit", APN{}, background(64, 64), nil, 1000, 1000},
+		{"a limit", APN{MaxUp: 1600, MaxDown: 4000}, background(8640, 8640), nil, 240, 595}, // 3968 kbit/s is what a profile can say
+		{"less is granted", APN{MaxUp: 4000, MaxDown: 4000}, background(800, 1600), nil, 115, 240},
+		{"what must not be negotiated is held to the limit", APN{MaxUp: 1600, MaxDown: 1600}, background(8640, 8640), func(m *gtp.CreateRequest) {
+			m.CommonFlags = gtp.Some(gtp.FlagNoQoSNegotiation)
+		}, 240, 240},
+		{"nothing at all is granted", APN{MaxUp: 1600, MaxDown: 1600}, background(gtp.RateZero, 1600), nil, 0, 240},
+		{"peak throughput of release 97", APN{MaxUp: 2000, MaxDown: 10_000}, mustQoS(t, "01 0b8211"), nil, 153, 153},
+		{"all together", APN{AMBRUp: 1600, AMBRDown: 4000}, background(8640, 8640), nil, 240, 600},
+		{"all together, less is asked for", APN{AMBRUp: 1600, AMBRDown: 4000}, background(8640, 8640), func(m *gtp.CreateRequest) {
+			m.AMBR = gtp.Some(gtp.AMBR{Up: 800, Down: 8000})
+		}, 120, 600},
+		{"guaranteed traffic is apart", APN{AMBRUp: 1600, AMBRDown: 1600}, profile(gtp.ClassStreaming, 8640, 8640), nil, 1000, 1000},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := limited(t, func(a *APN) {
+				a.MaxUp, a.MaxDown, a.AMBRUp, a.AMBRDown = tt.apn.MaxUp, tt.apn.MaxDown, tt.apn.AMBRUp, tt.apn.AMBRDown
+			})
+			c := w.openAs(1, tt.asked, tt.change)
+			for _, dir := range []struct {
+				down bool
+				want int
+			}{{false, tt.up}, {true, tt.down}} {
+				if got := w.second(c, dir.down); got < dir.want-2 || got > dir.want+2 {
+					t.Errorf("down %v: %d passed, want %d", dir.down, got, dir.want)
+				}
+			}
+			dropped := uint64(2000 - tt.up - tt.down)
+			if n := w.e.stats.Dropped[OverRate]; n+4 < dropped || n > dropped+4 {
+				t.Errorf("%d dropped, want %d", n, dropped)
+			}
+			w.e.Contexts(Selection{}, 0, 10, func(x ContextInfo) bool {
+				if x.OverUp+x.OverDown != w.e.stats.Dropped[OverRate] {
+					t.Errorf("the context counts %d and %d", x.OverUp, x.OverDown)
+				}
+				return true
+			})
+		})
+	}
+}
+
+// TestAMBRAnswered: who asks for rates of all contexts is told what they are.
+func TestAMBRAnswered(t *testing.T) {
+	w := limited(t, func(a *APN) { a.AMBRUp = 1600 })
+	c := w.openAs(1, profile(gtp.ClassBackground, 64, 64), func(m *gtp.CreateRequest) {
+		m.AMBR, m.EvolvedARP = gtp.Some(gtp.AMBR{Up: 5000, Down: 7000}), gtp.Some(gtp.MakeEvolvedARP(3, true, false))
+	})
+	if c.AMBR != gtp.Some(gtp.AMBR{Up: 1600, Down: 7000}) || c.EvolvedARP != gtp.Some(gtp.MakeEvolvedARP(3, true, false)) {
+		t.Errorf("answered %+v, %+v", c.AMBR, c.EvolvedARP)
+	}
+	m := w.updateRequest(0x7000)
+	m.AMBR = gtp.Some(gtp.AMBR{Up: 800, Down: 100})
+	var r gtp.UpdateResponse
+	w.ask(pathControl, gtp.Header{TEID: c.TEIDControl.Value}, m, &r)
+	if r.AMBR != m.AMBR {
+		t.Errorf("answered %+v to an update", r.AMBR)
+	}
+	if got := w.second(c, false); got < 118 || got > 122 {
+		t.Errorf("%d passed", got)
+	}
+}
+
+// TestLimitsReloaded: SGSNs are asked for the profiles of other limits, which count at once, and of
+// higher ones for no more than they once wanted.
+func TestLimitsReloaded(t *testing.T) {
+	w := limited(t, func(a *APN) { a.MaxUp, a.MaxDown = 4000, 4000 })
+	c := w.openAs(1, profile(gtp.ClassBackground, 2000, 8640), nil)
+	for _, tt := range []struct {
+		limit    uint32
+		up, down gtp.BitRate // asked for
+		passed   int
+	}{
+		{1600, 1600, 1600, 240}, {3200, 1984, 3200, 297}, {0, 1984, 8640, 1000},
+	} {
+		s := w.e.settings
+		s.APNs = append([]APN(nil), s.APNs...)
+		s.APNs[0].MaxUp, s.APNs[0].MaxDown = tt.limit, tt.limit
+		if err := w.e.Reconfigure(s, w.now, &w.out); err != nil {
+			t.Fatal(err)
+		}
+		asked := ofType(w.tick(time.Second), gtp.TypeUpdateRequest)
+		if len(asked) != 1 {
+			t.Fatalf("%d kbit/s: %d requests", tt.limit, len(asked))
+		}
+		h, _ := gtp.ParseHeader(asked[0].Payload)
+		var m gtp.UpdateRequest
+		if _, err := w.codec.Parse(&h, &m); err != nil {
+			t.Fatal(err)
+		}
+		if p := m.QoS.Value.Profile(); p.MaxUp != tt.up || p.MaxDown != tt.down {
+			t.Errorf("%d kbit/s: asked for %d up, %d down", tt.limit, p.MaxUp, p.MaxDown)
+		}
+		w.raw(pathControl, w.encode(gtp.Header{Version: gtp.V1, TEID: c.TEIDControl.Value, HasSequence: true, Sequence: h.Sequence}, &gtp.UpdateResponse{Cause: gtp.CauseAccepted, QoS: m.QoS}))
+		if got := w.second(c, false); got < tt.passed-3 || got > tt.passed+3 {
+			t.Errorf("%d kbit/s: %d passed, want %d", tt.limit, got, tt.passed)
+		}
+		w.now = w.now.Add(time.Second)
+		if more := ofType(w.tick(time.Minute), gtp.TypeUpdateRequest); len(more) != 0 {
+			t.Errorf("%d kbit/s: %d more requests", tt.limit, len(more))
+		}
+	}
+}
+
+// TestRatesResumed: a restart gives no one a rate twice.
+func TestRatesResumed(t *testing.T) {
+	set := func(a *APN) { a.MaxUp, a.MaxDown, a.AMBRUp, a.AMBRDown = 1600, 1600, 8000, 8000 }
+	w := limited(t, set)
+	c := w.openAs(1, profile(gtp.ClassBackground, 8640, 8640), nil)
+	w.second(c, false)
+	w.second(c, true)
+	e, lost, err := Resume(w.e.settings, w.e.AppendState(nil), w.now, rand.NewChaCha8([32]byte{2}))
+	if err != nil || lost != 0 {
+		t.Fatal(lost, err)
+	}
+	w.e = e
+	for _, down := range []bool{true, false} {
+		if got := w.second(c, down); down && (got < 198 || got > 202) || !down && (got < 238 || got > 242) {
+			t.Errorf("down %v: %d passed", down, got)
+		}
+	}
+	if n := len(ofType(w.tick(time.Second), gtp.TypeUpdateRequest)); n != 0 {
+		t.Errorf("%d requests for what has not changed", n)
+	}
+}
+
+// TestMarks sees the code points of each class, outside and inside.
+func TestMarks(t *testing.T) {
+	interactive := func(priority uint8) gtp.QoS {
+		return gtp.Profile{Class: gtp.ClassInteractive, HandlingPriority: priority}.QoS(12)
+	}
+	for _, tt := range []struct {
+		name string
+		qos  gtp.QoS
+		want uint8
+	}{
+		{"conversational", profile(gtp.ClassConversational, 64, 64), 46},
+		{"streaming", profile(gtp.ClassStreaming, 64, 64), 34},
+		{"interactive 1", interactive(1), 26},
+		{"interactive 2", interactive(2), 18},
+		{"interactive 3", interactive(3), 10},
+		{"interactive, priority subscribed", interactive(0), 10},
+		{"background", profile(gtp.ClassBackground, 64, 64), 0},
+		{"subscribed", profile(gtp.ClassSubscribed, 64, 64), 0},
+		{"release 97, delay 1", mustQoS(t, "01 0b9211"), 26},
+		{"release 97, delay 4", mustQoS(t, "01 239211"), 0},
+	} {
+		for _, inner := range []bool{false, true} {
+			w := limited(t, func(a *APN) { a.MarkInner = inner })
+			c := w.openAs(1, tt.qos, nil)
+			p := udp4(server, c.four(), 64, 100)
+			packet.SetDSCP(p, 40)
+			want := uint8(40)
+			if inner {
+				want = tt.want
+			}
+			w.down(p)
+			if _, ip := w.tunnelled(); w.out.UDP[0].DSCP != tt.want || ip[1]>>2 != want || packet.Fold(packet.Sum(0, ip[:20])) != 0xffff {
+				t.Errorf("%s, inner %v: outside %d, inside %d", tt.name, inner, w.out.UDP[0].DSCP, ip[1]>>2)
+			}
+			p = udp4(c.four(), server, 64, 100)
+			packet.SetDSCP(p, 40)
+			w.up(c, p)
+			if got := w.out.IP[0][1] >> 2; got != want {
+				t.Errorf("%s, inner %v: to the network %d", tt.name, inner, got)
+			}
+		}
+	}
+}
