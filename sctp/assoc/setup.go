@@ -91,6 +91,7 @@ func (a *Association) handleInitAck(c chunk.Chunk, in *arrival, out *Output) {
 	if !a.acceptable(c, &init, err, in, out) {
 		return
 	}
+	init.Addresses = a.endpoint.usable(init.Addresses, in.Remote)
 	a.meet(&init, a.par.StreamsOut, a.random)
 	a.learn(in, &init)
 	if a.tries == 0 {

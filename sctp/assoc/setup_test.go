@@ -294,15 +294,18 @@ func TestAddressLists(t *testing.T) {
 		name  string
 		list  []netip.Addr
 		paths int // from one address of ours
+		bad   uint64
 	}{
-		{"none", nil, 1},
-		{"the source", scriptRemote[:1], 1},
-		{"another, without the source", scriptRemote[1:], 2},
-		{"both", scriptRemote, 2},
-		{"twice the same", []netip.Addr{scriptRemote[1], scriptRemote[1]}, 2},
-		{"of another family", addresses("192.0.2.7"), 1},
-		{"of many hosts, of none, and of this one", addresses("ff02::1", "::", "::1", "fe80::7"), 1},
-		{"hundreds", many, maxAddresses + 1},
+		{"none", nil, 1, 0},
+		{"the source", scriptRemote[:1], 1, 0},
+		{"another, without the source", scriptRemote[1:], 2, 0},
+		{"both", scriptRemote, 2, 0},
+		{"twice the same", []netip.Addr{scriptRemote[1], scriptRemote[1]}, 2, 0},
+		{"of another family", addresses("192.0.2.7"), 1, 0},
+		{"of many hosts, of none, and of this one", addresses("ff02::1", "224.0.0.1", "255.255.255.255", "::", "0.0.0.0", "::1", "127.0.0.1", "fe80::7"), 1, 7},
+		{"of ours", scriptLocal[:1], 1, 1},
+		{"of IPv4 in the form of IPv6", addresses("::ffff:192.0.2.7"), 1, 1},
+		{"hundreds", many, maxAddresses + 1, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, made := range []func() *script{func() *script {
@@ -318,6 +321,9 @@ func TestAddressLists(t *testing.T) {
 				return s
 			}} {
 				s := made()
+				if got := s.e.Counters.BadAddress; got != tt.bad {
+					t.Errorf("%d addresses are counted, want %d", got, tt.bad)
+				}
 				if len(s.a.paths) != tt.paths {
 					t.Errorf("%d paths, want %d", len(s.a.paths), tt.paths)
 				}
