@@ -369,6 +369,13 @@ func TestSetupTimers(t *testing.T) {
 			}
 			first := s.packets[0].Octets
 			s.expect("the first", state)
+			if state == "INIT" {
+				s.run(raceDelay - time.Millisecond)
+				s.expect("too early for the other address")
+				s.run(time.Millisecond)
+				s.expect("to the other address as well", "to 1: INIT")
+				s.remote = []netip.Addr{s.remote[1], s.remote[0]} // their turns
+			}
 			for _, step := range []struct {
 				after time.Duration
 				to    string
@@ -387,6 +394,24 @@ func TestSetupTimers(t *testing.T) {
 				t.Errorf("%v: %+v", failed, e)
 			}
 		})
+	}
+}
+
+// TestDeadAddress dials a peer of which the first address does not answer: the other is not kept waiting for T1-init, from
+// whatever address of ours.
+func TestDeadAddress(t *testing.T) {
+	w := newWorld(t, dual(), Defaults())
+	dead := w.hosts[1].end.config.Addresses[0]
+	w.lost = func(_ int, p Packet) bool { return p.Remote == dead }
+	h := w.hosts[0]
+	a, err := h.end.Connect(w.hosts[1].end.config.Addresses, 5000, 0, h.end.config.Parameters, w.now, &h.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.flush()
+	w.run(3 * raceDelay)
+	if a.state != established {
+		t.Errorf("state %d", a.state)
 	}
 }
 
