@@ -34,6 +34,9 @@ const (
 // ErrNoPath is the error of calls that name a path which the association does not have, or cannot use.
 var ErrNoPath = errors.New("the association has no such path, or the peer is not known to be there yet")
 
+// ErrNoAddress is the error of calls that name an address of this host which the association does not have.
+var ErrNoAddress = errors.New("the association has no such address of this host")
+
 // Status returns the state of the association and of its paths. Of one that has ended it is that at its end.
 func (c *Conn) Status() Status {
 	c.endpoint.mu.Lock()
@@ -56,7 +59,13 @@ func (c *Conn) SetParameters(par Parameters) error {
 
 // SetPathParameters changes the parameters of one path.
 func (c *Conn) SetPathParameters(path Pair, par PathParameters) error {
-	return c.control("set parameters", func(t turn) error { return c.a.SetPathParameters(path, par, t.now) })
+	return c.control("set parameters", func(t turn) error {
+		err := c.a.SetPathParameters(path, par, t.now)
+		if err == assoc.ErrNoPath { // which says there that none can be made
+			err = ErrNoPath
+		}
+		return err
+	})
 }
 
 // SetPrimary has data go by a path as long as it works. The peer goes on to send as it likes: see Prefer.
@@ -72,6 +81,9 @@ func (c *Conn) SetPrimary(path Pair) error {
 // Probe sends a heartbeat by a path now. Status shows the answer, and so does an event if it changes the path's state.
 func (c *Conn) Probe(path Pair) error {
 	return c.control("probe", func(t turn) error {
+		if !c.has(func(p PathStatus) bool { return p.Pair == path }) {
+			return ErrNoPath
+		}
 		c.a.Probe(path, t.now, t.Output)
 		return nil
 	})
@@ -81,6 +93,9 @@ func (c *Conn) Probe(path Pair) error {
 // The event ChangeDone or ChangeRefused follows. An endpoint that has all addresses of the host does so by itself; one
 // that is bound to some takes these alone.
 func (c *Conn) AddAddress(local netip.Addr) error {
+	if !local.IsValid() || local.IsUnspecified() || local.IsMulticast() || local.Is4In6() {
+		return c.opError("change addresses", &net.AddrError{Err: "not the address of a host", Addr: local.String()})
+	}
 	if bound := c.endpoint.addr.Hosts; len(bound) > 0 && !slices.Contains(bound, local) {
 		return c.opError("change addresses", ErrBound)
 	}
@@ -102,6 +117,9 @@ func (c *Conn) Prefer(local netip.Addr) error {
 // has happened; who knows it before can have the association move before packets are lost.
 func (c *Conn) LinkDown(local netip.Addr) error {
 	return c.control("leave", func(t turn) error {
+		if !c.hasLocal(local) {
+			return ErrNoAddress
+		}
 		c.a.LinkDown(local, t.now, t.Output)
 		return nil
 	})
@@ -110,6 +128,9 @@ func (c *Conn) LinkDown(local netip.Addr) error {
 // LinkUp says that the link works again.
 func (c *Conn) LinkUp(local netip.Addr) error {
 	return c.control("return", func(t turn) error {
+		if !c.hasLocal(local) {
+			return ErrNoAddress
+		}
 		c.a.LinkUp(local, t.now, t.Output)
 		return nil
 	})
@@ -117,8 +138,21 @@ func (c *Conn) LinkUp(local netip.Addr) error {
 
 func (c *Conn) change(one assoc.Change) error {
 	return c.control("change addresses", func(t turn) error {
+		if one.Kind != assoc.AddAddress && !c.hasLocal(one.Address) {
+			return ErrNoAddress
+		}
 		return c.a.Change([]assoc.Change{one}, t.now, t.Output)
 	})
+}
+
+// has reports whether the association has a path of some kind.
+func (c *Conn) has(kind func(PathStatus) bool) bool {
+	return slices.ContainsFunc(c.a.Status().Paths, kind)
+}
+
+// hasLocal reports whether the association has an address of this host.
+func (c *Conn) hasLocal(local netip.Addr) bool {
+	return c.has(func(p PathStatus) bool { return p.Local == local })
 }
 
 // control does something with the association, if it lives.

@@ -52,7 +52,7 @@ func (e *Error) Error() string {
 		text = "the peer takes no association"
 	}
 	if e.Cause != 0 {
-		text = fmt.Sprintf("%s: cause %d", text, e.Cause)
+		text = fmt.Sprintf("%s: %s", text, e.Cause)
 	}
 	return text
 }

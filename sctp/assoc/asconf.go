@@ -118,7 +118,7 @@ func (a *Association) grantAdd(address netip.Addr, in *arrival, out *Output) chu
 	switch {
 	case owner == a:
 		return granted
-	case owner != nil || !unicast(address):
+	case owner != nil || !a.endpoint.mayBePeers(address, in.Remote):
 		return chunk.CauseNoAuthorization
 	}
 	remotes := map[netip.Addr]bool{}

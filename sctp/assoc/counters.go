@@ -11,6 +11,7 @@ type Counters struct {
 	Stranger        uint64 // the right tag from an address that is not the peer's
 	OutOfTheBlue    uint64 // of no association
 	BadInit         uint64 // a set-up that cannot be
+	BadAddress      uint64 // that a peer has named, and that cannot be its own
 	Refused         uint64 // a set-up that nobody waits for, or that there is no room for
 	BadCookie       uint64 // not ours, or changed
 	StaleCookie     uint64

@@ -312,9 +312,9 @@ func (e *Endpoint) random64() uint64 {
 	return binary.BigEndian.Uint64(e.dice[:])
 }
 
-// unicast reports whether an address is that of one host.
+// unicast reports whether an address is that of one host, in the form of its own family.
 func unicast(a netip.Addr) bool {
-	return a.IsValid() && !a.IsMulticast() && !a.IsUnspecified() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+	return a.IsValid() && !a.Is4In6() && !a.IsMulticast() && !a.IsUnspecified() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
 // reach reports whether packets can go from one address to another: they are of a family and of a scope, and the

@@ -32,6 +32,7 @@ func (e *Endpoint) handleInit(in *arrival, first chunk.Chunk, out *Output) {
 		e.refuse(in, init.Tag, cause, value, out)
 		return
 	}
+	init.Addresses = e.usable(init.Addresses, in.Remote)
 	a := e.existing(in, &init)
 	if a == nil {
 		if !e.config.Listen || len(e.byTag) >= e.config.MaxAssociations {
@@ -70,6 +71,22 @@ func invalid(i *chunk.Init) (cause chunk.CauseCode, value []byte) {
 func (e *Endpoint) refuse(in *arrival, tag uint32, cause chunk.CauseCode, value []byte, out *Output) {
 	e.Counters.BadInit++
 	e.reply(in, tag, chunk.AppendError(nil, chunk.TypeAbort, 0, chunk.Cause{Code: cause, Value: value}), out)
+}
+
+// usable are the addresses of a peer's list that can be its own (RFC 9260 sections 3.3.2.1.2 and 5.1.2).
+func (e *Endpoint) usable(list []netip.Addr, from netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(list, func(a netip.Addr) bool { return !e.mayBePeers(a, from) })
+}
+
+// mayBePeers reports whether an address that a peer names, in a packet from another one, can be its own, and counts
+// those that cannot. One of the loopback, or of ours, is that of a peer on this host alone.
+func (e *Endpoint) mayBePeers(a, from netip.Addr) bool {
+	ours := func(a netip.Addr) bool { return a.IsLoopback() || slices.Contains(e.config.Addresses, a) }
+	if unicast(a) && a.IsLoopback() == from.IsLoopback() && (!ours(a) || ours(from)) {
+		return true
+	}
+	e.Counters.BadAddress++
+	return false
 }
 
 // existing is the association that an INIT belongs to by where it comes from, or by an address that it lists

@@ -19,6 +19,7 @@ const maxPreserve = time.Second
 type handshake struct {
 	setup    time.Time // T1-init or T1-cookie
 	tries    int
+	raced    int    // INITs to further addresses, which T1-init did not wait for
 	target   *Path  // of the INIT or the COOKIE ECHO
 	echo     []byte // the peer's cookie
 	preserve time.Duration
@@ -29,7 +30,7 @@ type handshake struct {
 
 // startSetup sends an INIT (RFC 9260 section 5.1, A).
 func (a *Association) startSetup(now time.Time, out *Output) {
-	a.state, a.target, a.tries, a.echo, a.peerTag = cookieWait, a.primary, 0, nil, 0
+	a.state, a.target, a.tries, a.raced, a.echo, a.peerTag = cookieWait, a.primary, 0, 0, nil, 0
 	a.sendInit(now, out)
 }
 
@@ -44,6 +45,23 @@ func (a *Association) sendInit(now time.Time, out *Output) {
 	a.began = now
 	a.sendAlone(p, init.Append(nil, chunk.TypeInit), out) // the peer's tag is not known: 0
 	a.setup = now.Add(p.rto)
+	if a.tries == 0 && a.raced < a.candidates()-1 {
+		a.setup = earliest(a.setup, now.Add(raceDelay))
+	}
+}
+
+// raceDelay is how long the INIT has one address to itself before it goes to the next as well, until all that our user
+// has named have had it once (RFC 8305 section 5): which of them work is not known, and a dead one must not cost an RTO.
+const raceDelay = 250 * time.Millisecond
+
+// candidates is how many paths there are to addresses that our user has named.
+func (a *Association) candidates() (n int) {
+	for _, p := range a.paths {
+		if p.confirmed {
+			n++
+		}
+	}
+	return n
 }
 
 // sendEcho sends the cookie back, (RFC 9260 section 5.1, C).
@@ -60,8 +78,12 @@ func (a *Association) sendEcho(now time.Time, out *Output) {
 
 // setupExpired sends once more, by the next path (RFC 9260 sections 5.1 and 5.1.4).
 func (a *Association) setupExpired(now time.Time, out *Output) {
-	a.tries++
-	a.target.backOff()
+	if a.state == cookieWait && a.tries == 0 && a.raced < a.candidates()-1 {
+		a.raced++
+	} else {
+		a.tries++
+		a.target.backOff()
+	}
 	if a.tries > a.par.MaxInitRetrans {
 		a.fail(ReasonNoAnswer, 0, out)
 		return
@@ -91,9 +113,13 @@ func (a *Association) handleInitAck(c chunk.Chunk, in *arrival, out *Output) {
 	if !a.acceptable(c, &init, err, in, out) {
 		return
 	}
+	init.Addresses = a.endpoint.usable(init.Addresses, in.Remote)
 	a.meet(&init, a.par.StreamsOut, a.random)
 	a.learn(in, &init)
-	if a.tries == 0 {
+	if from := a.path(in.Pair); from != nil && from.confirmed { // it works
+		a.target = from
+	}
+	if a.tries+a.raced == 0 {
 		a.target.measure(in.now.Sub(a.began))
 	}
 	a.state, a.tries, a.echo = cookieEchoed, 0, slices.Clone(init.Cookie)

@@ -294,15 +294,18 @@ func TestAddressLists(t *testing.T) {
 		name  string
 		list  []netip.Addr
 		paths int // from one address of ours
+		bad   uint64
 	}{
-		{"none", nil, 1},
-		{"the source", scriptRemote[:1], 1},
-		{"another, without the source", scriptRemote[1:], 2},
-		{"both", scriptRemote, 2},
-		{"twice the same", []netip.Addr{scriptRemote[1], scriptRemote[1]}, 2},
-		{"of another family", addresses("192.0.2.7"), 1},
-		{"of many hosts, of none, and of this one", addresses("ff02::1", "::", "::1", "fe80::7"), 1},
-		{"hundreds", many, maxAddresses + 1},
+		{"none", nil, 1, 0},
+		{"the source", scriptRemote[:1], 1, 0},
+		{"another, without the source", scriptRemote[1:], 2, 0},
+		{"both", scriptRemote, 2, 0},
+		{"twice the same", []netip.Addr{scriptRemote[1], scriptRemote[1]}, 2, 0},
+		{"of another family", addresses("192.0.2.7"), 1, 0},
+		{"of many hosts, of none, and of this one", addresses("ff02::1", "224.0.0.1", "255.255.255.255", "::", "0.0.0.0", "::1", "127.0.0.1", "fe80::7"), 1, 7},
+		{"of ours", scriptLocal[:1], 1, 1},
+		{"of IPv4 in the form of IPv6", addresses("::ffff:192.0.2.7"), 1, 1},
+		{"hundreds", many, maxAddresses + 1, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, made := range []func() *script{func() *script {
@@ -318,6 +321,9 @@ func TestAddressLists(t *testing.T) {
 				return s
 			}} {
 				s := made()
+				if got := s.e.Counters.BadAddress; got != tt.bad {
+					t.Errorf("%d addresses are counted, want %d", got, tt.bad)
+				}
 				if len(s.a.paths) != tt.paths {
 					t.Errorf("%d paths, want %d", len(s.a.paths), tt.paths)
 				}
@@ -363,6 +369,13 @@ func TestSetupTimers(t *testing.T) {
 			}
 			first := s.packets[0].Octets
 			s.expect("the first", state)
+			if state == "INIT" {
+				s.run(raceDelay - time.Millisecond)
+				s.expect("too early for the other address")
+				s.run(time.Millisecond)
+				s.expect("to the other address as well", "to 1: INIT")
+				s.remote = []netip.Addr{s.remote[1], s.remote[0]} // their turns
+			}
 			for _, step := range []struct {
 				after time.Duration
 				to    string
@@ -381,6 +394,24 @@ func TestSetupTimers(t *testing.T) {
 				t.Errorf("%v: %+v", failed, e)
 			}
 		})
+	}
+}
+
+// TestDeadAddress dials a peer of which the first address does not answer: the other is not kept waiting for T1-init, from
+// whatever address of ours.
+func TestDeadAddress(t *testing.T) {
+	w := newWorld(t, dual(), Defaults())
+	dead := w.hosts[1].end.config.Addresses[0]
+	w.lost = func(_ int, p Packet) bool { return p.Remote == dead }
+	h := w.hosts[0]
+	a, err := h.end.Connect(w.hosts[1].end.config.Addresses, 5000, 0, h.end.config.Parameters, w.now, &h.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.flush()
+	w.run(3 * raceDelay)
+	if a.state != established {
+		t.Errorf("state %d", a.state)
 	}
 }
 

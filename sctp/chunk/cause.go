@@ -34,6 +34,7 @@ const (
 )
 
 var causeNames = map[CauseCode]string{
+	0:                  "no error cause",
 	CauseInvalidStream: "invalid stream identifier", CauseMissingParameter: "missing mandatory parameter",
 	CauseStaleCookie: "stale cookie", CauseOutOfResource: "out of resource", CauseUnresolvableAddress: "unresolvable address",
 	CauseUnrecognizedChunk: "unrecognized chunk type", CauseInvalidParameter: "invalid mandatory parameter",
