@@ -193,6 +193,12 @@ var rules = []rule{
 		why:  "its configuration types and its log are its own; everybody else says prefix and neighbor",
 	},
 	{
+		name: "the RADIUS library stays in its package",
+		from: without(program, "internal/radius"),
+		to:   []string{"layeh.com/radius/..."},
+		why:  "what is taken of an answer is decided in one place, and its addresses are those of package net",
+	},
+	{
 		name: "run packages know no daemon",
 		from: runs,
 		to:   join(daemon, []string{"internal/control", "internal/metrics"}),
