@@ -214,6 +214,7 @@ func (e *Engine) dropSession(h handle, s *session, c call) {
 		e.endRequest(s.request)
 	}
 	delete(e.changes, h)
+	delete(e.terms, h)
 	e.unlinkSession(h, s)
 	e.sessionTimes.cancel(h)
 	e.sessions.give(h)

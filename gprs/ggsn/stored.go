@@ -11,7 +11,7 @@ import (
 )
 
 // storedMagic begins what is stored; its last octet is the version of the form.
-const storedMagic uint32 = 0x49474704
+const storedMagic uint32 = 0x49474705
 
 // storedHeader is followed by the nodes, by the access points, by the sessions, each followed
 // by its contexts, and by leases that are held. An access point is its name behind its
@@ -39,19 +39,20 @@ type storedPeer struct {
 const storedMarks = markIMEI | markStatic4 | markStatic6 | markEnding
 
 type storedSession struct {
-	TID                 gtp.TID
-	InterfaceID, Prefix uint64
-	Address             uint32
-	TEID, PeerTEID      uint32
-	Created             uint32
-	APN                 uint16
-	Marks               marks
-	Peer, Account       uint32
-	Version             gtp.Version
-	Has                 Types
-	Why                 End // it is to end, if it is
-	Contexts            uint8
-	MSISDN              [16]byte // digits, then zeros
+	TID                     gtp.TID
+	InterfaceID, Prefix     uint64
+	Address                 uint32
+	TEID, PeerTEID          uint32
+	Created                 uint32
+	APN                     uint16
+	Marks                   marks
+	Peer, Account           uint32
+	Version                 gtp.Version
+	Has                     Types
+	Why                     End   // it is to end, if it is
+	SessionLimit, IdleLimit int64 // see [Terms]
+	Contexts                uint8
+	MSISDN                  [16]byte // digits, then zeros
 }
 
 type storedContext struct {
@@ -126,7 +127,7 @@ func (e *Engine) AppendState(b []byte) []byte {
 		s := e.sessions.at(n)
 		if asked := s.marked(markDeleting) && e.accessPoint(s).gone; s.first != 0 && !s.marked(markReleasing) && !asked {
 			h.Sessions++
-			b = e.appendSession(b, s, index, &h)
+			b = e.appendSession(b, n, s, index, &h)
 		}
 	}
 	for n := range e.apns {
@@ -180,11 +181,12 @@ func appendRecord(b []byte, record any) []byte {
 	return b
 }
 
-func (e *Engine) appendSession(b []byte, s *session, index map[handle]uint32, h *storedHeader) []byte {
+func (e *Engine) appendSession(b []byte, n handle, s *session, index map[handle]uint32, h *storedHeader) []byte {
 	r := storedSession{
 		TID: s.tid, InterfaceID: s.interfaceID, Prefix: s.prefix, Address: s.address, TEID: s.teid, PeerTEID: s.peerTEID,
 		Created: s.createdAt, APN: s.apn, Marks: s.marks & storedMarks, Why: s.why,
 		Peer: index[s.peer], Account: index[s.account], Version: s.version, Has: s.has,
+		SessionLimit: int64(e.terms[n].SessionLimit), IdleLimit: int64(e.terms[n].IdleLimit),
 	}
 	if s.marked(markDeleting) {
 		r.Marks, r.Why = r.Marks|markEnding, e.requests.at(s.request).why

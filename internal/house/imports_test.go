@@ -363,6 +363,7 @@ func TestRulesForbid(t *testing.T) {
 		"run packages know no daemon":                    {"teredo/client/clientrole", "internal/metrics"},
 		"other people's protocols stay in tests":         {"gprs/gtp", "github.com/wmnsk/go-gtp/gtpv1"},
 		"the BGP library stays in its package":           {"internal/announce", "github.com/osrg/gobgp/v4/pkg/server"},
+		"the RADIUS library stays in its package":        {"gprs/ggsn/ggsnrole", "layeh.com/radius/rfc2865"},
 		"the DNS library stays with those who speak DNS": {"translate/nat64/nat64role", "github.com/miekg/dns"},
 
 		"roles are known to their list alone":       {"translate/gateway", "translate/siit/siitrole"},
