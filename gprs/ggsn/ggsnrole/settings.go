@@ -33,7 +33,7 @@ func engineSettings(s *Settings, who subscribers, at map[string]own, counter uin
 	e.T3Response, e.N3Requests, e.EchoInterval, e.PathHold = s.T3Response, s.N3Requests, s.EchoInterval, s.PathHold
 	e.RestartCounter, e.Default, e.UUID = counter, s.DefaultAPN, uuid(s.Name)
 	e.Limits = ggsn.Limits{
-		Contexts: s.MaxContexts, ContextsPerPeer: s.ContextsPerPeer, Peers: s.MaxPeers,
+		Contexts: s.MaxContexts, Waiting: s.MaxAuthorizing, ContextsPerPeer: s.ContextsPerPeer, Peers: s.MaxPeers,
 		Requests: s.RequestRate, ErrorRate: s.ErrorRate, ICMPRate: s.ICMPRate,
 	}
 	devices := s.interfaces()
@@ -56,7 +56,7 @@ func (a *APN) engine(vrf uint8) ggsn.APN {
 		Domains: a.Domains, PREF64: a.PREF64, DHCP: a.DHCP, AdvertInterval: a.AdvertInterval, MTU: a.MTU,
 		MaxUp: uint32(a.MaxUp), MaxDown: uint32(a.MaxDown),
 		SequenceNumbers: a.SequenceNumbers, UserToUser: ueToUE[a.UEToUE],
-		DirectTunnel: a.DirectTunnel, AnyOuterSource: !a.CheckOuter, SilentICMP: !a.ICMPErrors,
+		DirectTunnel: a.DirectTunnel, AnyOuterSource: !a.CheckOuter, SilentICMP: !a.ICMPErrors, Authorize: a.Authenticate == ByRADIUS,
 		SessionLimit: a.SessionLimit, IdleLimit: a.IdleLimit,
 	}
 	e.DNS4, e.DNS6 = families(a.DNS)
