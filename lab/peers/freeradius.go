@@ -18,6 +18,8 @@ type FreeRADIUS struct {
 	// Client may ask, by Secret.
 	Client netip.Addr
 	Secret string
+	// Answers are signed, as releases since 3.2.5 do unasked (CVE-2024-3596).
+	//
 	// Users are the lines of its file of users (users(5)).
 	Users string
 }
@@ -101,6 +103,16 @@ server default {
 		}
 		Auth-Type CHAP {
 			chap
+		}
+	}
+	post-auth {
+		update reply {
+			Message-Authenticator := 0x00
+		}
+		Post-Auth-Type REJECT {
+			update reply {
+				Message-Authenticator := 0x00
+			}
 		}
 	}
 }
