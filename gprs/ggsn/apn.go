@@ -70,6 +70,8 @@ type APN struct {
 	// SessionLimit ends contexts after so much time, IdleLimit those without a packet of
 	// the terminal's for so long; 0: no limit.
 	SessionLimit, IdleLimit time.Duration
+	// Authorize lets a terminal in that somebody else has granted it: see [Engine.Authorize].
+	Authorize bool
 	// SilentICMP sends no ICMP errors but those that path MTU discovery needs.
 	SilentICMP bool
 }

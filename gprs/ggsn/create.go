@@ -27,14 +27,18 @@ func (e *Engine) create(t *transaction) Reason {
 	if e.late.has(t) {
 		return CreateLate
 	}
+	if t.grant == nil && e.held.byKey[t.heldKey()] != nil {
+		return CreateWaiting
+	}
 	made := session{tid: tid, version: t.header.Version, peerTEID: m.TEIDControl.Value, msisdn: m.MSISDN.Value, createdAt: t.seconds(), marks: marked}
 	x, cause := e.createPrimary(t, m, &made, old)
-	if cause != 0 {
+	switch {
+	case cause != 0:
 		e.respond(t, cause, m.TEIDControl.Value)
-		return none
+	case x != 0:
+		e.created(t, x, m)
+		e.greet(x, t.call)
 	}
-	e.created(t, x, m)
-	e.greet(x, t.call)
 	return none
 }
 
@@ -56,7 +60,8 @@ func (u *pdpContext) madeBy(t *transaction) bool {
 }
 
 // createPrimary makes a session with its first context. old is the context that has the
-// IMSI and NSAPI until now.
+// IMSI and NSAPI until now. There is neither a context nor a cause where the request is to be
+// authorized first.
 func (e *Engine) createPrimary(t *transaction, m *gtp.CreateRequest, made *session, old handle) (handle, gtp.Cause) {
 	if e.drain.refusing {
 		return 0, gtp.CauseNoResources
@@ -79,15 +84,21 @@ func (e *Engine) createPrimary(t *transaction, m *gtp.CreateRequest, made *sessi
 	if made.has, cause = a.choose(m, may); !cause.Accepted() {
 		return 0, cause
 	}
+	if cause := t.grant.cause(); cause != 0 {
+		return 0, cause
+	}
+	if a.Authorize && t.grant == nil {
+		return 0, e.ask(t, m, made)
+	}
 	e.heardCounter(t, control, m.Recovery, 0)
 	if !e.room(t.ph, old, t.call) {
 		return 0, gtp.CauseNoResources
 	}
-	kept, cause := e.lease(made, e.wholeOf(old), &m.EndUserAddress.Value, t.call)
+	kept, cause := e.lease(made, e.wholeOf(old), &m.EndUserAddress.Value, t.grant, t.call)
 	if cause == gtp.CauseAddressesOccupied && e.releasing != 0 {
 		e.release(releaseBurst, t.call)
 		old = e.contextsOf(made.marks)[made.tid] // it may have been one of those
-		kept, cause = e.lease(made, e.wholeOf(old), &m.EndUserAddress.Value, t.call)
+		kept, cause = e.lease(made, e.wholeOf(old), &m.EndUserAddress.Value, t.grant, t.call)
 	}
 	if cause != 0 {
 		return 0, cause
@@ -97,6 +108,9 @@ func (e *Engine) createPrimary(t *transaction, m *gtp.CreateRequest, made *sessi
 	}
 	made.teid = e.newControlTEID(made.version)
 	sh, s := e.addSession(made)
+	if t.grant != nil && t.grant.Terms != (Terms{}) {
+		e.terms[sh] = t.grant.Terms
+	}
 	x := e.addCreated(t, m, sh, s, user)
 	e.schedule(sh, s, t.call)
 	e.tell(t.call, ContextCreated, x, 0)

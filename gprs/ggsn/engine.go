@@ -61,7 +61,9 @@ type Engine struct {
 	releasing handle
 	toRelease int
 	drain     drain
-	restAt    time.Duration // when leases that rest are looked after; never if none does
+	held      held
+	terms     map[handle]Terms // of sessions, where an authorizer has set any
+	restAt    time.Duration    // when leases that rest are looked after; never if none does
 
 	requestLimit, errorLimit, icmpLimit ratelimit.Limit
 	icmpBucket, deletes                 ratelimit.Bucket
@@ -101,7 +103,7 @@ func New(s Settings, now time.Time, random io.Reader) (*Engine, error) {
 		return nil, fmt.Errorf("no random seed for the GGSN: %w", err)
 	}
 	e := &Engine{
-		drain: drain{at: never}, restAt: never,
+		drain: drain{at: never}, restAt: never, held: newHeld(), terms: make(map[handle]Terms),
 		epoch: now, random: rand.New(rand.NewChaCha8(seed)),
 		byTID: make(map[gtp.TID]handle), byIMEI: make(map[gtp.TID]handle), byTEID: make(map[uint32]handle), byControl: make(map[uint32]handle), byPeer: make(map[peerTEID]handle),
 		filters: make(map[handle]filters), changes: make(map[handle]change), delegations: make(delegations), byAddress: make(map[addressKey]handle),
@@ -189,7 +191,7 @@ const requestBurst = 4
 func (e *Engine) Sizes() Sizes {
 	s := Sizes{
 		Sessions: e.sessions.used(), Contexts: e.contexts.used(), Peers: e.peers.used(),
-		Requests: e.requests.used(), Releasing: e.toRelease, Delegated: e.delegations.live(e.at),
+		Requests: e.requests.used(), Releasing: e.toRelease, Delegated: e.delegations.live(e.at), Waiting: len(e.held.byTicket),
 	}
 	for _, a := range e.apns {
 		for i, p := range []*leases{&a.four, &a.six} {

@@ -9,14 +9,15 @@ import (
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 )
 
-// lease gives a session the addresses that a request asks for, of the types in s.has. Where there
+// lease gives a session the addresses that it was granted, or that a request asks for, of the types in s.has. Where there
 // is none for it, it goes on with that of prev, the session in whose place it comes, if there is
 // one: kept are the types of which it does. The cause says why it cannot.
-func (e *Engine) lease(s, prev *session, want *gtp.EndUserAddress, c call) (kept Types, cause gtp.Cause) {
+func (e *Engine) lease(s, prev *session, asks *gtp.EndUserAddress, g *Grant, c call) (kept Types, cause gtp.Cause) {
 	a := e.accessPoint(s)
+	want, given := g.wanted(*asks)
 	if s.has.has(TypeIPv4) {
 		asked, isFixed := want.Static4()
-		if isFixed {
+		if isFixed && (!given.has(TypeIPv4) || a.fixed4.has(asked)) {
 			s.marks |= markStatic4
 		}
 		p, cause := take(a.leases4(s), asked, isFixed, c)
@@ -30,7 +31,7 @@ func (e *Engine) lease(s, prev *session, want *gtp.EndUserAddress, c call) (kept
 	}
 	if s.has.has(TypeIPv6) {
 		asked, isFixed := want.Static6()
-		if isFixed {
+		if isFixed && (!given.has(TypeIPv6) || a.fixed6.has(asked)) {
 			s.marks |= markStatic6
 		}
 		p, cause := take(a.leases6(s), asked, isFixed, c)
@@ -43,7 +44,7 @@ func (e *Engine) lease(s, prev *session, want *gtp.EndUserAddress, c call) (kept
 			}
 			return 0, cause
 		}
-		s.prefix, s.interfaceID = prefix6(p.Addr()), e.newInterfaceID()
+		s.prefix, s.interfaceID = prefix6(p.Addr()), e.interfaceID(g)
 	}
 	return kept, 0
 }

@@ -49,13 +49,16 @@ type Output struct {
 	// VRF are the networks of Batch.IP, one for each packet: see [APN.VRF].
 	VRF    []uint8
 	Events []Event
+	// Asks are Create Requests of which somebody has to say whether they are granted.
+	Asks []Ask
 }
 
 // Reset empties it and keeps its memory.
 func (o *Output) Reset() {
 	o.Batch.Reset()
 	clear(o.Events)
-	o.VRF, o.Events = o.VRF[:0], o.Events[:0]
+	clear(o.Asks)
+	o.VRF, o.Events, o.Asks = o.VRF[:0], o.Events[:0], o.Asks[:0]
 }
 
 // Device returns the network of a packet in Batch.IP.

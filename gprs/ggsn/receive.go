@@ -13,12 +13,14 @@ import (
 // transaction is one message of a node and its answer.
 type transaction struct {
 	call
-	socket Socket
-	from   netip.AddrPort
-	ph     handle
-	p      *peer
-	header gtp.Header
-	hash   uint64 // of the octets of a request
+	socket  Socket
+	from    netip.AddrPort
+	ph      handle
+	p       *peer
+	header  gtp.Header
+	hash    uint64 // of the octets of a request
+	message []byte // these, of a request
+	grant   *Grant // what was decided of a Create Request that has waited
 }
 
 func (t *transaction) path() int { return int(t.socket % ports) }
@@ -94,7 +96,7 @@ func (e *Engine) message(t *transaction, b []byte) Reason {
 		return e.userMessage(t)
 	}
 	if _, isRequest := h.Type.Response(); isRequest && h.Type != gtp.TypeEchoRequest {
-		t.hash = e.hash(b)
+		t.hash, t.message = e.hash(b), b
 		if kept, ok := t.p.answers.find(t.key(), t.hash, t.at); ok {
 			e.stats.Repeated++
 			t.out.SendUDP(int(t.socket), t.from, t.out.Copy(kept))

@@ -218,6 +218,9 @@ func (r *resuming) session() bool {
 	}
 	if r.takeOver(&s, &in, list) {
 		sh, added := r.addSession(&s)
+		if terms := (Terms{time.Duration(in.SessionLimit), time.Duration(in.IdleLimit)}); terms != (Terms{}) {
+			r.terms[sh] = terms
+		}
 		for i := range list {
 			x, u := r.addContext(sh, added, &list[i])
 			r.police(added, u)

@@ -57,6 +57,7 @@ type Settings struct {
 // Limits bound the tables of an engine, and what one node may ask of it.
 type Limits struct {
 	Contexts        int // of all nodes
+	Waiting         int // Create Requests that wait to be authorized
 	ContextsPerPeer int // of one that asks for them; 0: as many as there are
 	Peers           int // nodes that are remembered
 	Requests        int // of one node in a second
@@ -68,7 +69,7 @@ type Limits struct {
 func Defaults() Settings {
 	return Settings{
 		T3Response: 5 * time.Second, N3Requests: 3, EchoInterval: time.Minute, PathHold: 5 * time.Minute,
-		Limits: Limits{Contexts: 100_000, Peers: 1024, Requests: 50_000, ErrorRate: 10, ICMPRate: 1000},
+		Limits: Limits{Contexts: 100_000, Waiting: 10_000, Peers: 1024, Requests: 50_000, ErrorRate: 10, ICMPRate: 1000},
 	}
 }
 

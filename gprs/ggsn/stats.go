@@ -22,6 +22,9 @@ type Stats struct {
 	Indications, IndicationsReceived uint64
 	// VersionsRefused are answers of Version Not Supported.
 	VersionsRefused uint64
+	// Asked are Create Requests that waited to be authorized; GrantsLate are the answers that came
+	// when they had waited too long.
+	Asked, GrantsLate uint64
 	// Restarts and PathsDown are of peers.
 	Restarts, PathsDown uint64
 	// EndMarkers of tunnels, and elements passed over in messages.
@@ -48,7 +51,9 @@ type Sizes struct {
 	// Requests are those that wait for an answer, Releasing contexts that are to go.
 	Requests, Releasing int
 	Delegated           int // contexts with a delegated prefix
-	Pools               []PoolSize
+	// Waiting are Create Requests that are to be authorized.
+	Waiting int
+	Pools   []PoolSize
 }
 
 // PoolSize is how full the dynamic pools of one access point and family are.

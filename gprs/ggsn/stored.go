@@ -40,21 +40,22 @@ type storedPeer struct {
 const storedMarks = markIMEI | markStatic4 | markStatic6 | markEnding
 
 type storedSession struct {
-	TID                 gtp.TID
-	InterfaceID, Prefix uint64
-	Address             uint32
-	TEID, PeerTEID      uint32
-	Created             uint32
-	APN                 uint16
-	Marks               marks
-	Peer, Account       uint32
-	Version             gtp.Version
-	Has                 Types
-	Limits, AskedAMBR   Rates
-	Up, Down            uint64 // of the policers: nanoseconds since the epoch
-	Why                 End    // it is to end, if it is
-	Contexts            uint8
-	MSISDN              [16]byte // digits, then zeros
+	TID                     gtp.TID
+	InterfaceID, Prefix     uint64
+	Address                 uint32
+	TEID, PeerTEID          uint32
+	Created                 uint32
+	APN                     uint16
+	Marks                   marks
+	Peer, Account           uint32
+	Version                 gtp.Version
+	Has                     Types
+	Limits, AskedAMBR       Rates
+	Up, Down                uint64 // of the policers: nanoseconds since the epoch
+	Why                     End    // it is to end, if it is
+	SessionLimit, IdleLimit int64  // see [Terms]
+	Contexts                uint8
+	MSISDN                  [16]byte // digits, then zeros
 }
 
 type storedContext struct {
@@ -132,7 +133,7 @@ func (e *Engine) AppendState(b []byte) []byte {
 		s := e.sessions.at(n)
 		if asked := s.marked(markDeleting) && e.accessPoint(s).gone; s.first != 0 && !s.marked(markReleasing) && !asked {
 			h.Sessions++
-			b = e.appendSession(b, s, index, &h)
+			b = e.appendSession(b, n, s, index, &h)
 		}
 	}
 	for n := range e.apns {
@@ -187,12 +188,13 @@ func appendRecord(b []byte, record any) []byte {
 	return b
 }
 
-func (e *Engine) appendSession(b []byte, s *session, index map[handle]uint32, h *storedHeader) []byte {
+func (e *Engine) appendSession(b []byte, n handle, s *session, index map[handle]uint32, h *storedHeader) []byte {
 	r := storedSession{
 		TID: s.tid, InterfaceID: s.interfaceID, Prefix: s.prefix, Address: s.address, TEID: s.teid, PeerTEID: s.peerTEID,
 		Created: s.createdAt, APN: s.apn, Marks: s.marks & storedMarks, Why: s.why,
 		Limits: s.limits, AskedAMBR: s.askedAMBR, Up: s.up.arrival, Down: s.down.arrival,
 		Peer: index[s.peer], Account: index[s.account], Version: s.version, Has: s.has,
+		SessionLimit: int64(e.terms[n].SessionLimit), IdleLimit: int64(e.terms[n].IdleLimit),
 	}
 	if s.marked(markDeleting) {
 		r.Marks, r.Why = r.Marks|markEnding, e.requests.at(s.request).why

@@ -13,7 +13,7 @@ const tickBurst = 256
 
 // Next is when Tick has something to do next; zero is never.
 func (e *Engine) Next() time.Time {
-	at := min(e.sessionTimes.next(), e.requestTimes.next(), e.peerTimes.next(), e.drain.at, e.restAt)
+	at := min(e.sessionTimes.next(), e.requestTimes.next(), e.peerTimes.next(), e.drain.at, e.restAt, e.held.next())
 	if e.releasing != 0 {
 		at = e.at
 	}
@@ -41,6 +41,7 @@ func (e *Engine) Tick(now time.Time, out *Output) {
 			due.do(h, c)
 		}
 	}
+	e.heldDue(c)
 	e.drainDue(c)
 	e.restDue(c)
 }
@@ -56,11 +57,12 @@ func (e *Engine) schedule(h handle, s *session, c call) {
 	if s.marked(markEnding) || a.gone {
 		at = c.at
 	}
-	if a.SessionLimit > 0 {
-		at = min(at, seconds(s.createdAt)+a.SessionLimit)
+	limits := e.limits(h, a)
+	if limits.SessionLimit > 0 {
+		at = min(at, seconds(s.createdAt)+limits.SessionLimit)
 	}
-	if a.IdleLimit > 0 {
-		at = min(at, e.lastSeen(s)+a.IdleLimit)
+	if limits.IdleLimit > 0 {
+		at = min(at, e.lastSeen(s)+limits.IdleLimit)
 	}
 	if s.advertAt != 0 {
 		at = min(at, s.advertAt)
@@ -85,7 +87,7 @@ func (e *Engine) lastSeen(s *session) time.Duration {
 // sessionDue does what is due for a session.
 func (e *Engine) sessionDue(h handle, c call) {
 	s := e.sessions.at(h)
-	if why, over := e.over(s, c); over {
+	if why, over := e.over(h, s, c); over {
 		if !e.startDelete(h, why, c) {
 			e.endLater(h, why, c.at+deleteAgain)
 		}
@@ -101,16 +103,17 @@ func (e *Engine) sessionDue(h handle, c call) {
 }
 
 // over reports whether a session is to end, and why.
-func (e *Engine) over(s *session, c call) (End, bool) {
+func (e *Engine) over(h handle, s *session, c call) (End, bool) {
 	a := e.accessPoint(s)
+	limits := e.limits(h, a)
 	switch {
 	case s.marked(markEnding):
 		return s.why, true
 	case a.gone:
 		return EndSettings, true
-	case a.SessionLimit > 0 && seconds(s.createdAt)+a.SessionLimit <= c.at:
+	case limits.SessionLimit > 0 && seconds(s.createdAt)+limits.SessionLimit <= c.at:
 		return EndSessionLimit, true
-	case a.IdleLimit > 0 && e.lastSeen(s)+a.IdleLimit <= c.at:
+	case limits.IdleLimit > 0 && e.lastSeen(s)+limits.IdleLimit <= c.at:
 		return EndIdle, true
 	}
 	return 0, false

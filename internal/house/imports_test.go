@@ -193,6 +193,12 @@ var rules = []rule{
 		why:  "its configuration types and its log are its own; everybody else says prefix and neighbor",
 	},
 	{
+		name: "the RADIUS library stays in its package",
+		from: without(program, "internal/radius"),
+		to:   []string{"layeh.com/radius/..."},
+		why:  "what is taken of an answer is decided in one place, and its addresses are those of package net",
+	},
+	{
 		name: "run packages know no daemon",
 		from: runs,
 		to:   join(daemon, []string{"internal/control", "internal/metrics"}),
@@ -357,6 +363,7 @@ func TestRulesForbid(t *testing.T) {
 		"run packages know no daemon":                    {"teredo/client/clientrole", "internal/metrics"},
 		"other people's protocols stay in tests":         {"gprs/gtp", "github.com/wmnsk/go-gtp/gtpv1"},
 		"the BGP library stays in its package":           {"internal/announce", "github.com/osrg/gobgp/v4/pkg/server"},
+		"the RADIUS library stays in its package":        {"gprs/ggsn/ggsnrole", "layeh.com/radius/rfc2865"},
 		"the DNS library stays with those who speak DNS": {"translate/nat64/nat64role", "github.com/miekg/dns"},
 
 		"roles are known to their list alone":       {"translate/gateway", "translate/siit/siitrole"},

@@ -39,6 +39,8 @@ type APN struct {
 	DirectTunnel, CheckOuter         bool
 	ICMPErrors                       bool
 	SessionLimit, IdleLimit          time.Duration
+	Authenticate                     Authenticate
+	RADIUSUser                       UserName
 	Interface, VRF                   string // empty: those of the section; see [Settings.device]
 }
 
@@ -121,6 +123,10 @@ func (a *APN) keys() []key.Key {
 		key.Of("icmp_errors", &a.ICMPErrors, true, key.Bool, key.Live, "Send ICMP errors other than those of path MTU discovery, which are always sent."),
 		key.Of("session_limit", &a.SessionLimit, "0s", orZero(key.Duration(time.Second, 365*24*time.Hour)), key.Live, `How long contexts last at most; "0s" is no limit.`),
 		key.Of("idle_limit", &a.IdleLimit, "0s", orZero(key.Duration(time.Second, week)), key.Live, "How long they last without a packet of the terminal; the same."),
+		key.Of("authenticate", &a.Authenticate, string(ByNobody), key.OneOf(ByNobody, ByRADIUS), key.Live,
+			`Who says which terminals may come in: "radius" asks the servers of [[ggsn.radius]]; "none" lets all in that the SGSN does. Without an answer a terminal is refused with cause 204, by a refusal with 209.`),
+		key.Of("radius_user", &a.RADIUSUser, string(UserOfTerminal), key.OneOf(UserOfTerminal, UserOfMSISDN, UserOfIMSI), key.Live,
+			`What they are called there: "terminal" is the name that they give, with their password, and if they give none their MSISDN, or IMSI; "msisdn" and "imsi" are always these, and the password is the same.`),
 		key.Of("interface", &a.Interface, "", key.Optional(key.Interface), key.Restart,
 			"TUN device to the network of this access point, which several may share. Empty: that of the section, or of the vrf."),
 		key.Of("vrf", &a.VRF, "", key.Optional(key.Interface), key.Restart,

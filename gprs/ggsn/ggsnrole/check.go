@@ -29,6 +29,7 @@ func (s *Settings) check(c *config.Checker) {
 		s.checkNetwork(c, i)
 	}
 	s.checkDefault(c)
+	s.checkRADIUS(c)
 	s.checkPools(c)
 	s.checkAnnounce(c)
 	for i := range s.APNs {

@@ -57,6 +57,7 @@ type GGSN struct {
 	leaving  []pool      // no longer named, but contexts have addresses of it
 	taken    []pool      // the same of an earlier process, and led elsewhere: its contexts end
 	who      subscribers // by cfg
+	radius   *authorizer // nil: no server is asked
 	saved    *kept.Saved
 	adopted  int             // contexts of an earlier process
 	draining bool            // contexts are refused
@@ -74,6 +75,9 @@ func New(cfg Settings, log *slog.Logger) (*GGSN, error) {
 	if _, err := engineSettings(&cfg, who, nil, 0); err != nil {
 		return nil, err
 	}
+	if _, _, err := cfg.radiusSettings(); err != nil {
+		return nil, err
+	}
 	g := &GGSN{name: cfg.Name, log: log, ready: make(chan struct{}), cfg: cfg, who: who, names: cfg.interfaces()}
 	g.warnOf(who)
 	if g.vrfs = cfg.vrfs(g.names); len(g.names) > maxNetworks {
@@ -83,12 +87,20 @@ func New(cfg Settings, log *slog.Logger) (*GGSN, error) {
 	g.events.log, g.events.Write = log, g.events.write
 	g.events.contexts.Store(cfg.ContextLog)
 	g.loop.NewOutput = func() *ggsn.Output { return new(ggsn.Output) }
-	g.loop.Settled = func(out *ggsn.Output) { g.events.add(out.Events) }
+	g.loop.Settled = g.settled
 	g.loop.EachDropped = func(f func(reason string, n uint64)) {
 		s := g.engine.Load().Stats()
 		eachDropped(&s, f)
 	}
 	return g, nil
+}
+
+// settled hands over what the engine tells, and what it asks.
+func (g *GGSN) settled(out *ggsn.Output) {
+	g.events.add(out.Events)
+	if g.radius != nil {
+		g.radius.asks.add(out.Asks)
+	}
 }
 
 // Name implements [role.Instance].
@@ -131,6 +143,9 @@ func (g *GGSN) Run(ctx context.Context) (err error) {
 	}
 	serves = true
 	g.work(group)
+	if g.radius != nil {
+		g.radius.run(ctx, group, g.grant)
+	}
 	g.endContextsOf(g.taken)
 	group.Go(func() error { g.loop.RunTimer(ctx); return nil })
 	group.Go(func() error { g.letGoByAndBy(ctx); return nil })
@@ -176,6 +191,9 @@ func (g *GGSN) open() error {
 		return err
 	}
 	if g.noNodes, err = findNoNodes(g.host); err != nil {
+		return err
+	}
+	if g.radius, err = openAuthorizer(&g.cfg, g.log); err != nil {
 		return err
 	}
 	if err := g.openState(); err != nil {
@@ -241,6 +259,7 @@ func (g *GGSN) do(f func(e *ggsn.Engine, now time.Time, out *ggsn.Output)) bool 
 // endPorts makes the loops end.
 func (g *GGSN) endPorts(leaving bool) {
 	g.mu.Lock()
+	g.radius.close()
 	networks, sockets, keep := slices.Clone(g.networks), g.sockets, g.cfg.KeepState
 	g.mu.Unlock()
 	for _, n := range networks {
@@ -258,6 +277,7 @@ func (g *GGSN) close(leave, served bool) (err error) {
 		err = errors.Join(err, n.close(leave))
 	}
 	g.sockets.close()
+	g.radius.close()
 	err = errors.Join(err, g.closeState(served))
 	if g.host != nil {
 		g.host.Abandon()

@@ -56,6 +56,9 @@ func (g *GGSN) change(next *Settings, who subscribers) error {
 	}
 	g.leaving = g.findLeaving()
 	g.cfg, g.who = *next, who
+	if g.radius != nil {
+		g.radius.follow(next)
+	}
 	g.warnOf(who)
 	g.events.contexts.Store(next.ContextLog)
 	return g.keep()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +28,7 @@ var Role = role.Of[Settings]{
 	},
 	Summary: (*Settings).summary,
 	Examine: func(s *Settings) []role.Finding { return role.Problems(examine(s)) },
-	Files:   examineSubscribers,
+	Files:   examineFiles,
 	Way: func(s *Settings) []role.Finding {
 		return role.Warnings(name, s.Name, append(lacking(s), blocked(s)...))
 	},
@@ -39,25 +40,29 @@ var Role = role.Of[Settings]{
 
 // Settings are one [[ggsn]] section; what each means stands where its key is declared.
 type Settings struct {
-	Name                         string
-	GSNAddress4, GSNAddress6     netip.Addr
-	Peers, ReversedTID           []netip.Prefix
-	T3Response                   time.Duration
-	N3Requests                   int
-	EchoInterval, PathHold       time.Duration
-	DefaultAPN                   string
-	SubscribersFile              string // empty: everybody may attach
-	Interface                    string
-	Route                        bool
-	Address4, Address6           netip.Addr // not valid: one of this host
-	Workers                      int
-	MaxContexts, ContextsPerPeer int
-	MaxPeers, RequestRate        int
-	ErrorRate, ICMPRate          int
-	ContextLog, Announce         bool
-	KeepState                    bool
-	StateFile                    string // empty: one named after the instance
-	APNs                         []APN
+	Name                          string
+	GSNAddress4, GSNAddress6      netip.Addr
+	Peers, ReversedTID            []netip.Prefix
+	T3Response                    time.Duration
+	N3Requests                    int
+	EchoInterval, PathHold        time.Duration
+	DefaultAPN                    string
+	SubscribersFile               string // empty: everybody may attach
+	Interface                     string
+	Route                         bool
+	Address4, Address6            netip.Addr // not valid: one of this host
+	Workers                       int
+	MaxContexts, ContextsPerPeer  int
+	MaxPeers, RequestRate         int
+	MaxAuthorizing                int
+	ErrorRate, ICMPRate           int
+	ContextLog, Announce          bool
+	KeepState                     bool
+	StateFile                     string // empty: one named after the instance
+	RADIUS                        []RADIUS
+	RADIUSTimeout, RADIUSDeadTime time.Duration
+	RADIUSTries                   int
+	APNs                          []APN
 }
 
 // Bounds of the tables.
@@ -69,7 +74,7 @@ const (
 
 func (s *Settings) keys() []key.Key {
 	std := ggsn.Defaults()
-	return append(append(s.nodeKeys(std), s.hostKeys()...), []key.Key{
+	return slices.Concat(s.nodeKeys(std), s.hostKeys(), s.radiusKeys(), []key.Key{
 		key.Of("max_contexts", &s.MaxContexts, std.Limits.Contexts, key.Integer[int](1, maxContexts), key.Live,
 			"PDP contexts at a time; the next one is refused with cause 199."),
 		key.Of("contexts_per_peer", &s.ContextsPerPeer, std.Limits.ContextsPerPeer, key.Integer[int](0, maxContexts), key.Live,
@@ -88,9 +93,11 @@ func (s *Settings) keys() []key.Key {
 			"Keep contexts while the process restarts in good order. Without it, and after a crash, the restart counter goes up and SGSNs release them."),
 		key.Of("state_file", &s.StateFile, "", key.Optional(key.File), key.Restart,
 			"File of these, and of the restart counter. Empty: /var/lib/isthmus/NAME.ggsn.state."),
+		key.Of("max_authorizing", &s.MaxAuthorizing, std.Limits.Waiting, key.Integer[int](1, maxContexts), key.Live,
+			"Requests that wait for RADIUS servers at a time; the next one is refused with cause 199."),
 		key.Tables("apn", &s.APNs, "access point", `{ name = "internet", pool6 = ["2001:db8:6000::/40"] }`, (*APN).keys, key.Live,
 			"Access points that terminals may ask for: networks, with the addresses there. A section for each.").MustFill(),
-	}...)
+	})
 }
 
 // nodeKeys declares what SGSNs see.

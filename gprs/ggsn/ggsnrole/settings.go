@@ -33,7 +33,7 @@ func engineSettings(s *Settings, who subscribers, at map[string]own, counter uin
 	e.T3Response, e.N3Requests, e.EchoInterval, e.PathHold = s.T3Response, s.N3Requests, s.EchoInterval, s.PathHold
 	e.RestartCounter, e.Default, e.UUID = counter, s.DefaultAPN, uuid(s.Name)
 	e.Limits = ggsn.Limits{
-		Contexts: s.MaxContexts, ContextsPerPeer: s.ContextsPerPeer, Peers: s.MaxPeers,
+		Contexts: s.MaxContexts, Waiting: s.MaxAuthorizing, ContextsPerPeer: s.ContextsPerPeer, Peers: s.MaxPeers,
 		Requests: s.RequestRate, ErrorRate: s.ErrorRate, ICMPRate: s.ICMPRate,
 	}
 	devices := s.interfaces()
@@ -58,7 +58,7 @@ func (a *APN) engine(vrf uint8) ggsn.APN {
 		MaxUp: uint32(a.MaxUp), MaxDown: uint32(a.MaxDown), AMBRUp: uint32(a.AMBRUp), AMBRDown: uint32(a.AMBRDown),
 		Marks: a.marks(), MarkInner: a.MarkInner,
 		SequenceNumbers: a.SequenceNumbers, UserToUser: ueToUE[a.UEToUE],
-		DirectTunnel: a.DirectTunnel, AnyOuterSource: !a.CheckOuter, SilentICMP: !a.ICMPErrors,
+		DirectTunnel: a.DirectTunnel, AnyOuterSource: !a.CheckOuter, SilentICMP: !a.ICMPErrors, Authorize: a.Authenticate == ByRADIUS,
 		SessionLimit: a.SessionLimit, IdleLimit: a.IdleLimit,
 	}
 	e.DNS4, e.DNS6 = families(a.DNS)

@@ -1,0 +1,247 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/gprs/link"
+)
+
+// Ask is a Create Request that waits until [Engine.Authorize] says whether its terminal may come
+// in (TS 29.061 section 11.2.1).
+type Ask struct {
+	Ticket    uint64
+	APN       string
+	IMSI      gtp.IMSI // as in [ContextInfo]
+	MSISDN    gtp.MSISDN
+	NSAPI     uint8
+	Type      gtp.PDPType
+	SGSN      netip.Addr
+	QoS       gtp.QoS
+	Selection gtp.Optional[gtp.SelectionMode]
+	Charging  gtp.Optional[uint16] // characteristics
+	RAT       gtp.Optional[gtp.RATType]
+	IMEI      gtp.Optional[gtp.IMEI]
+	Credentials
+}
+
+// Credentials are what a terminal has of a name and a proof of it.
+type Credentials struct {
+	User     []byte
+	Password []byte // of PAP; nil: there is none
+	// Response answers Challenge with CHAP's identifier; nil: there is none.
+	Identifier          uint8
+	Response, Challenge []byte
+}
+
+// Grant is what was said of an [Ask].
+type Grant struct {
+	Verdict Verdict
+	// Address4 and Prefix6 are what the terminal gets, of a pool of its access point; not valid: any.
+	Address4    netip.Addr
+	Prefix6     netip.Prefix
+	InterfaceID uint64 // of its IPv6 address; 0: any
+	Terms
+}
+
+// Terms are how long a session may last, in place of what its access point says; 0: that counts.
+type Terms struct{ SessionLimit, IdleLimit time.Duration }
+
+// Verdict is whether a terminal may come in.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Granted Verdict = iota
+	Refused
+	Unknown // nobody has said
+)
+
+// heldCreate is a Create Request that waits.
+type heldCreate struct {
+	key     heldKey
+	ticket  uint64
+	socket  Socket
+	from    netip.AddrPort
+	message []byte
+	until   time.Duration
+	done    bool
+}
+
+// heldKey tells those apart that wait.
+type heldKey struct {
+	from netip.AddrPort
+	answerKey
+	hash uint64
+}
+
+// held are the requests that wait, in the order of their time.
+type held struct {
+	byKey    map[heldKey]*heldCreate
+	byTicket map[uint64]*heldCreate
+	queue    []*heldCreate
+	ticket   uint64 // the last one
+}
+
+func newHeld() held {
+	return held{byKey: make(map[heldKey]*heldCreate), byTicket: make(map[uint64]*heldCreate)}
+}
+
+func (t *transaction) heldKey() heldKey { return heldKey{t.from, t.key(), t.hash} }
+
+// next is when the first of them has waited long enough.
+func (h *held) next() time.Duration {
+	for len(h.queue) > 0 && h.queue[0].done {
+		h.queue = h.queue[1:]
+	}
+	if len(h.queue) == 0 {
+		return never
+	}
+	return h.queue[0].until
+}
+
+// take takes one out.
+func (h *held) take(ticket uint64) *heldCreate {
+	one := h.byTicket[ticket]
+	if one != nil {
+		one.done = true
+		delete(h.byTicket, ticket)
+		delete(h.byKey, one.key)
+	}
+	return one
+}
+
+// ask holds a request until somebody has said whether its terminal may come in. The cause is why
+// it cannot wait.
+func (e *Engine) ask(t *transaction, m *gtp.CreateRequest, made *session) gtp.Cause {
+	if len(e.held.byTicket) >= e.settings.Limits.Waiting {
+		return gtp.CauseNoResources
+	}
+	e.held.ticket++
+	one := &heldCreate{
+		key: t.heldKey(), ticket: e.held.ticket, socket: t.socket, from: t.from,
+		message: append([]byte(nil), t.message...), until: t.at + e.patience(),
+	}
+	e.held.byKey[one.key], e.held.byTicket[one.ticket] = one, one
+	e.held.queue = append(e.held.queue, one)
+	e.stats.Asked++
+	t.out.Asks = append(t.out.Asks, Ask{
+		Ticket: one.ticket, APN: e.accessPoint(made).Name, IMSI: imsiOf(made), MSISDN: made.msisdn, NSAPI: made.tid.NSAPI(),
+		Type: made.pdpType(), SGSN: e.peers.at(made.peer).addr, QoS: m.QoS,
+		Selection: m.SelectionMode, Charging: m.ChargingCharacteristics, RAT: m.RATType, IMEI: m.IMEI,
+		Credentials: credentialsOf(m.PCO.Value),
+	})
+	return 0
+}
+
+// credentialsOf returns what the options of a request have, in memory of its own.
+func credentialsOf(o gtp.PCO) (c Credentials) {
+	own := func(b []byte) []byte { return append([]byte{}, b...) }
+	for container, value := range o.All() {
+		p, ok := gtp.ParsePPP(value)
+		switch {
+		case !ok:
+		case container == gtp.ContainerPAP:
+			if user, password, ok := p.PAPCredentials(); ok {
+				c.User, c.Password = own(user), own(password)
+			}
+		case container == gtp.ContainerCHAP:
+			switch value, user, ok := p.CHAPValue(); {
+			case !ok:
+			case p.Code == gtp.CHAPChallenge:
+				c.Challenge = own(value)
+			default:
+				c.User, c.Identifier, c.Response = own(user), p.Identifier, own(value)
+			}
+		}
+	}
+	return c
+}
+
+// Authorize says what was decided of an [Ask]. It comes too late where the request has waited as
+// long as its SGSN would.
+func (e *Engine) Authorize(ticket uint64, g Grant, now time.Time, out *Output) {
+	c := e.begin(now, out)
+	if one := e.held.take(ticket); one != nil {
+		e.goOn(one, &g, c)
+	} else {
+		e.stats.GrantsLate++
+	}
+}
+
+// heldDue refuses the requests that have waited long enough.
+func (e *Engine) heldDue(c call) {
+	for range tickBurst {
+		if e.held.next() > c.at {
+			return
+		}
+		e.goOn(e.held.take(e.held.queue[0].ticket), &Grant{Verdict: Unknown}, c)
+	}
+}
+
+// goOn handles a request anew, of which is known whether it is granted.
+func (e *Engine) goOn(one *heldCreate, g *Grant, c call) {
+	t := transaction{call: c, socket: one.socket, from: one.from, message: one.message, hash: one.key.hash, grant: g}
+	var ok bool
+	if t.ph, t.p, ok = e.peerOf(one.from.Addr()); !ok {
+		e.stats.Dropped[PeersFull]++
+		return
+	}
+	t.header, _ = gtp.ParseHeader(one.message) // as it was when it came
+	if t.header.Version == gtp.V0 {
+		t.header.TID = e.wireTID(one.from.Addr(), t.header.TID)
+	}
+	if r := e.create(&t); r != none {
+		e.stats.Dropped[r]++
+	}
+}
+
+// granted returns the cause for which a request is not granted, if it is not.
+func (g *Grant) cause() gtp.Cause {
+	switch {
+	case g == nil || g.Verdict == Granted:
+		return 0
+	case g.Verdict == Refused:
+		return gtp.CauseUserAuthentication
+	}
+	return gtp.CauseSystemFailure
+}
+
+// wanted is what a terminal asks for, or in its place what it was granted, and of which families
+// the latter is.
+func (g *Grant) wanted(asked gtp.EndUserAddress) (gtp.EndUserAddress, Types) {
+	var given Types
+	if g == nil {
+		return asked, 0
+	}
+	if g.Address4.Is4() {
+		asked.IPv4, given = g.Address4, given|TypeIPv4
+	}
+	if g.Prefix6.IsValid() && g.Prefix6.Bits() == prefixBits {
+		asked.IPv6, given = g.Prefix6.Addr(), given|TypeIPv6
+	}
+	return asked, given
+}
+
+// interfaceID is that which a terminal was granted, or a new one.
+func (e *Engine) interfaceID(g *Grant) uint64 {
+	if g != nil && link.ValidID(g.InterfaceID) {
+		return g.InterfaceID
+	}
+	return e.newInterfaceID()
+}
+
+// limits are how long a session may last, and how long without a packet of its terminal.
+func (e *Engine) limits(h handle, a *access) (t Terms) {
+	t = e.terms[h]
+	if t.SessionLimit == 0 {
+		t.SessionLimit = a.SessionLimit
+	}
+	if t.IdleLimit == 0 {
+		t.IdleLimit = a.IdleLimit
+	}
+	return t
+}

@@ -1,0 +1,117 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsnrole
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/config/key"
+	"github.com/isthmus-net/isthmus/internal/radius"
+	"github.com/isthmus-net/isthmus/internal/role"
+)
+
+// RADIUS is one [[ggsn.radius]] section: a server that says who may come in.
+type RADIUS struct {
+	Address    netip.Addr
+	Port       uint16
+	SecretFile string
+	Signed     bool
+}
+
+func (r *RADIUS) keys() []key.Key {
+	return []key.Key{
+		key.Of("address", &r.Address, key.MustSet("192.0.2.10"), key.Host, key.Identity, "Its address, of either family."),
+		key.Of("port", &r.Port, 1812, key.Integer[uint16](1, 65535), key.Restart, "UDP port of its authentication. RFC 2865, section 3."),
+		key.Of("secret_file", &r.SecretFile, key.MustSet("/etc/isthmus/radius.secret"), key.File, key.Restart,
+			"File with the secret that it shares with this node, and nothing else. Others may not read it."),
+		key.Of("signed", &r.Signed, true, key.Bool, key.Restart,
+			"Take answers alone that have a Message-Authenticator. Without it, whoever is on the way can let anybody in (CVE-2024-3596)."),
+	}
+}
+
+// radiusKeys declares how servers are asked.
+func (s *Settings) radiusKeys() []key.Key {
+	std := radius.Defaults()
+	return []key.Key{
+		key.Of("radius_timeout", &s.RADIUSTimeout, std.Timeout.String(), key.Duration(100*time.Millisecond, 30*time.Second), key.Restart,
+			"How long the first answer of a RADIUS server is waited for; each time a request is sent again the wait doubles. RFC 5080, section 2.2.1."),
+		key.Of("radius_tries", &s.RADIUSTries, std.Tries, key.Integer[int](1, 10), key.Restart,
+			"How often a request is sent to one server, before the next one is asked."),
+		key.Of("radius_dead_time", &s.RADIUSDeadTime, std.DeadTime.String(), key.Duration(time.Second, time.Hour), key.Restart,
+			"How long a server that has not answered is left alone; then one request tries it."),
+		key.Tables("radius", &s.RADIUS, "RADIUS server", `{ address = "192.0.2.10", secret_file = "/etc/isthmus/radius.secret" }`, (*RADIUS).keys, key.Restart,
+			"RADIUS servers, in their order: the first that answers is asked. A section for each."),
+	}
+}
+
+// Authenticate is who says which terminals may come in.
+type Authenticate string
+
+// Those who do.
+const (
+	ByNobody Authenticate = "none"
+	ByRADIUS Authenticate = "radius"
+)
+
+// UserName is what a terminal is called where a server is asked.
+type UserName string
+
+// The names.
+const (
+	UserOfTerminal UserName = "terminal"
+	UserOfMSISDN   UserName = "msisdn"
+	UserOfIMSI     UserName = "imsi"
+)
+
+// radiusSettings are those of the client, with the secrets; ok is false where there are no servers.
+func (s *Settings) radiusSettings() (r radius.Settings, ok bool, err error) {
+	r = radius.Defaults()
+	r.Timeout, r.Tries, r.DeadTime = s.RADIUSTimeout, s.RADIUSTries, s.RADIUSDeadTime
+	for _, one := range s.RADIUS {
+		secret, err := config.ReadPrivate(one.SecretFile, maxRADIUSSecret)
+		if err != nil {
+			return r, true, err
+		}
+		if secret = bytes.TrimRight(secret, "\r\n"); len(secret) == 0 {
+			return r, true, fmt.Errorf("%s is empty: write the secret of the RADIUS server into it", one.SecretFile)
+		}
+		r.Servers = append(r.Servers, radius.Server{Address: netip.AddrPortFrom(one.Address, one.Port), Secret: secret, AnySigned: !one.Signed})
+	}
+	return r, len(s.RADIUS) > 0, nil
+}
+
+// maxRADIUSSecret bounds a secret, in octets.
+const maxRADIUSSecret = 256
+
+// examineFiles tells what is wrong with the files that the section names, or may be.
+func examineFiles(s *Settings) []role.Finding {
+	found := examineSubscribers(s)
+	if _, _, err := s.radiusSettings(); err != nil {
+		found = append(found, role.Problems(err)...)
+	}
+	return found
+}
+
+// checkRADIUS wants servers where somebody is to be asked, and each once.
+func (s *Settings) checkRADIUS(c *config.Checker) {
+	for i := range s.APNs {
+		if s.APNs[i].Authenticate == ByRADIUS && len(s.RADIUS) == 0 && c.OK("radius") {
+			c.Fail(fmt.Sprintf("apn[%d].authenticate", i), "nobody would be let in, because there is no RADIUS server", "add a [[ggsn.radius]] with an address and a secret_file")
+		}
+	}
+	for i, a := range s.RADIUS {
+		at := fmt.Sprintf("radius[%d]", i)
+		if !a.Address.IsValid() && !c.Failed(at+".address") {
+			c.Fail(at, "this server has no address", `add address = "192.0.2.10"`)
+		}
+		for _, b := range s.RADIUS[:i] {
+			if a.Address.IsValid() && a.Address == b.Address && c.OK(at+".address") {
+				c.Fail(at+".address", fmt.Sprintf("the server %s is there twice", a.Address), "keep one of the two")
+			}
+		}
+	}
+}

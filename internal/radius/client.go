@@ -1,0 +1,335 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package radius
+
+import (
+	"container/heap"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"layeh.com/radius"
+
+	"github.com/isthmus-net/isthmus/internal/packet"
+)
+
+// Client asks servers. Make one with [NewClient]. It is used by one caller at a time.
+type Client struct {
+	settings Settings
+	servers  []server
+	random   *rand.ChaCha8
+	times    schedule
+	stats    Stats
+}
+
+// Stats are counters of a client; they only grow.
+type Stats struct {
+	// Requests are those that were to be sent, Refused those that found no identifier free, and
+	// Unanswered those that no server answered.
+	Requests, Refused, Unanswered uint64
+	Dropped                       [NumReasons]uint64
+}
+
+// Output is what calls of a client produce.
+type Output struct {
+	packet.Batch
+	Answers []Answer
+	Events  []Event
+}
+
+// Reset empties it and keeps its memory.
+func (o *Output) Reset() {
+	o.Batch.Reset()
+	clear(o.Answers)
+	o.Answers, o.Events = o.Answers[:0], o.Events[:0]
+}
+
+// Answer is what became of a request.
+type Answer struct {
+	Ticket     uint64 // of its sender
+	Code       Code   // 0: nobody answered
+	Attributes Attributes
+}
+
+// Event is that a server does not answer any more, or does again.
+type Event struct {
+	Server netip.AddrPort
+	Dead   bool
+}
+
+// pending is a request that waits for its answer.
+type pending struct {
+	ticket  uint64
+	request *Request
+	server  int
+	slot    int
+	wire    []byte
+	tried   []bool // servers
+	sent    int    // times, to this server
+	since   time.Time
+	wait    time.Duration
+	at      time.Time // of the next look
+	place   int       // in the schedule
+}
+
+// NewClient makes a client. random must be a cryptographic source: authenticators come from it.
+func NewClient(s Settings, random io.Reader) (*Client, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	var seed [32]byte
+	if _, err := io.ReadFull(random, seed[:]); err != nil {
+		return nil, fmt.Errorf("no random seed for RADIUS: %w", err)
+	}
+	c := &Client{settings: s, random: rand.NewChaCha8(seed)}
+	for _, one := range s.Servers {
+		c.servers = append(c.servers, newServer(one, s.Sockets))
+	}
+	return c, nil
+}
+
+// ErrFull is that as many requests wait as there are identifiers.
+var ErrFull = errors.New("too many requests wait for an answer of RADIUS servers")
+
+// Send sends a request. An [Answer] with its ticket follows, whatever happens, unless there is an
+// error.
+func (c *Client) Send(ticket uint64, r *Request, now time.Time, out *Output) error {
+	c.stats.Requests++
+	p := &pending{ticket: ticket, request: r, tried: make([]bool, len(c.servers))}
+	if !c.next(p, now, out) && !c.anyway(p, now, out) {
+		c.stats.Refused++
+		return ErrFull
+	}
+	return nil
+}
+
+// next sends a request to the first server that lives and has not been asked; false: there is none.
+func (c *Client) next(p *pending, now time.Time, out *Output) bool {
+	for i := range c.servers {
+		if !p.tried[i] && c.servers[i].count > 0 && c.servers[i].mayTry(now, c.settings.DeadTime) && c.begin(p, i, now, out) {
+			return true
+		}
+	}
+	return false
+}
+
+// anyway sends a request to the server that was dead first: where none lives, one may be back.
+func (c *Client) anyway(p *pending, now time.Time, out *Output) bool {
+	at := -1
+	for i := range c.servers {
+		if s := &c.servers[i]; s.dead && s.count > 0 && (at < 0 || s.deadAt.Before(c.servers[at].deadAt)) {
+			at = i
+		}
+	}
+	return at >= 0 && c.begin(p, at, now, out)
+}
+
+// begin sends a request to a server for the first time.
+func (c *Client) begin(p *pending, i int, now time.Time, out *Output) bool {
+	s := &c.servers[i]
+	slot, ok := s.take()
+	if !ok {
+		return false
+	}
+	var authenticator [16]byte
+	_, _ = c.random.Read(authenticator[:])
+	wire, err := p.request.encode(byte(slot%identifiers), authenticator, s.Secret, now)
+	if err != nil {
+		s.give(slot, false)
+		return false
+	}
+	p.server, p.slot, p.wire, p.sent, p.since, p.wait = i, slot, wire, 0, now, c.settings.Timeout
+	p.tried[i] = true
+	s.slots[slot].waiting = p
+	s.stats.Sent++
+	c.transmit(p, now, out)
+	return true
+}
+
+// socketOf is the number of the socket of a slot: those of IPv6 come behind those of IPv4.
+func (c *Client) socketOf(p *pending) int {
+	n := p.slot / identifiers
+	if c.servers[p.server].Address.Addr().Is6() {
+		n += c.settings.Sockets
+	}
+	return n
+}
+
+// transmit sends a request, the same octets each time (RFC 5080 section 2.2.1), and sets when it
+// is looked at again: up to a tenth more or less than the wait, so that requests do not keep step.
+func (c *Client) transmit(p *pending, now time.Time, out *Output) {
+	p.sent++
+	out.SendUDP(c.socketOf(p), c.servers[p.server].Address, out.Copy(p.wire))
+	jitter := time.Duration(c.random.Uint64()%uint64(p.wait/5+1)) - p.wait/10
+	p.at = now.Add(p.wait + jitter)
+	p.wait *= 2
+	c.times.set(p)
+}
+
+// Tick does what is due.
+func (c *Client) Tick(now time.Time, out *Output) {
+	for len(c.times) > 0 && !c.times[0].at.After(now) {
+		p := c.times[0]
+		if p.sent < c.settings.Tries {
+			c.servers[p.server].stats.Repeated++
+			c.transmit(p, now, out)
+			continue
+		}
+		c.giveUp(p, now, out)
+	}
+}
+
+// Next is when Tick has something to do next; zero is never.
+func (c *Client) Next() time.Time {
+	if len(c.times) == 0 {
+		return time.Time{}
+	}
+	return c.times[0].at
+}
+
+// giveUp gives a server up for a request, and the server itself if it has said nothing since.
+func (c *Client) giveUp(p *pending, now time.Time, out *Output) {
+	s := &c.servers[p.server]
+	s.stats.GivenUp++
+	heap.Remove(&c.times, p.place)
+	s.give(p.slot, false)
+	if s.heard.Before(p.since) {
+		if !s.dead {
+			out.Events = append(out.Events, Event{s.Address, true})
+		}
+		if !s.dead || s.deadAt.Before(now) {
+			s.deadAt = now.Add(c.settings.DeadTime)
+		}
+		s.dead = true
+	}
+	if c.next(p, now, out) {
+		return
+	}
+	c.stats.Unanswered++
+	out.Answers = append(out.Answers, Answer{Ticket: p.ticket})
+}
+
+// HandleUDP takes a datagram that came by a socket.
+func (c *Client) HandleUDP(socket int, from netip.AddrPort, b []byte, now time.Time, out *Output) {
+	if r := c.receive(socket, from, b, now, out); r != 0 {
+		c.stats.Dropped[r]++
+	}
+}
+
+func (c *Client) receive(socket int, from netip.AddrPort, b []byte, now time.Time, out *Output) Reason {
+	s := c.serverAt(netip.AddrPortFrom(from.Addr().Unmap(), from.Port()))
+	if s == nil {
+		return Stranger
+	}
+	answer, err := radius.Parse(b, s.Secret)
+	if err != nil {
+		return Malformed
+	}
+	b = b[:int(b[2])<<8|int(b[3])] // what follows is padding (RFC 2865 section 3)
+	at := socket%c.settings.Sockets*identifiers + int(answer.Identifier)
+	p := s.slots[at].waiting
+	switch {
+	case p != nil:
+	case s.slots[at].answered:
+		return Twice
+	default:
+		return Late
+	}
+	if r := s.judge(p, b, answer.Code); r != 0 {
+		return r
+	}
+	if s.dead {
+		s.dead = false
+		out.Events = append(out.Events, Event{s.Address, false})
+	}
+	s.heard = now
+	s.stats.Answered++
+	heap.Remove(&c.times, p.place)
+	s.give(p.slot, true)
+	out.Answers = append(out.Answers, Answer{p.ticket, answer.Code, Attributes{answer.Attributes}})
+	return 0
+}
+
+// serverAt returns the server at an address; nil: there is none.
+func (c *Client) serverAt(a netip.AddrPort) *server {
+	for i := range c.servers {
+		if c.servers[i].Address == a {
+			return &c.servers[i]
+		}
+	}
+	return nil
+}
+
+// judge returns why a packet is no answer of the server's to a request.
+func (s *server) judge(p *pending, b []byte, code Code) Reason {
+	switch {
+	case p.request.Code == AccessRequest && code != AccessAccept && code != AccessReject && code != AccessChallenge,
+		p.request.Code == AccountingRequest && code != AccountingResponse:
+		return Malformed
+	case !radius.IsAuthenticResponse(b, p.wire, s.Secret):
+		return Authenticator
+	}
+	at, err := findSignature(b)
+	switch {
+	case err != nil:
+		return Malformed
+	case at == 0 && p.request.Code == AccessRequest && !s.AnySigned:
+		return Unsigned
+	case at != 0 && !signedBy(b, at, p.wire[4:headerLen], s.Secret):
+		return Signature
+	}
+	return 0
+}
+
+// Stats returns the counters.
+func (c *Client) Stats() Stats { return c.stats }
+
+// Waiting is how many requests wait for an answer.
+func (c *Client) Waiting() int { return len(c.times) }
+
+// Servers tells of the servers, in their order.
+func (c *Client) Servers() (list []ServerInfo) {
+	for i := range c.servers {
+		s := &c.servers[i]
+		list = append(list, ServerInfo{s.Address, s.dead, len(s.slots) - s.count, s.stats})
+	}
+	return list
+}
+
+// schedule are requests in the order of their times.
+type schedule []*pending
+
+func (s schedule) Len() int           { return len(s) }
+func (s schedule) Less(i, j int) bool { return s[i].at.Before(s[j].at) }
+func (s schedule) Swap(i, j int) {
+	s[i], s[j] = s[j], s[i]
+	s[i].place, s[j].place = i, j
+}
+
+// Push implements [heap.Interface].
+func (s *schedule) Push(x any) {
+	p := x.(*pending)
+	p.place = len(*s)
+	*s = append(*s, p)
+}
+
+// Pop implements [heap.Interface].
+func (s *schedule) Pop() any {
+	last := len(*s) - 1
+	p := (*s)[last]
+	(*s)[last] = nil
+	*s = (*s)[:last]
+	return p
+}
+
+// set enters a request, or moves it to its time.
+func (s *schedule) set(p *pending) {
+	if p.place < len(*s) && (*s)[p.place] == p {
+		heap.Fix(s, p.place)
+		return
+	}
+	heap.Push(s, p)
+}
