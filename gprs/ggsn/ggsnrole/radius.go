@@ -44,7 +44,11 @@ func (s *Settings) radiusKeys() []key.Key {
 		key.Of("radius_dead_time", &s.RADIUSDeadTime, std.DeadTime.String(), key.Duration(time.Second, time.Hour), key.Restart,
 			"How long a server that has not answered is left alone; then one request tries it."),
 		key.Tables("radius", &s.RADIUS, "RADIUS server", `{ address = "192.0.2.10", secret_file = "/etc/isthmus/radius.secret" }`, (*RADIUS).keys, key.Restart,
-			"RADIUS servers, in their order: the first that answers is asked. A section for each."),
+			"RADIUS servers, in their order: the first that answers is asked. Each is a section of its own:\n"+
+				"  [[ggsn.radius]]\n  address = \"192.0.2.10\"                       of either family\n"+
+				"  port = 1812                                  of its authentication\n"+
+				"  secret_file = \"/etc/isthmus/radius.secret\"   what both sides know\n"+
+				"  signed = true                                its answers must be, by a Message-Authenticator."),
 	}
 }
 
