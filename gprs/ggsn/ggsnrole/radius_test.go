@@ -200,6 +200,7 @@ func TestRADIUSAway(t *testing.T) {
 // TestRADIUSKeys has what the keys of RADIUS say in the engine and the client.
 func TestRADIUSKeys(t *testing.T) {
 	configtest.InEffect(t, "ggsn", "radius_timeout", "radius_tries", "radius_dead_time", "max_authorizing")
+	configtest.InEffect(t, "ggsn", "radius")
 	configtest.InEffect(t, "ggsn.radius", "address", "port", "secret_file", "signed")
 	configtest.InEffect(t, "ggsn.apn", "authenticate", "radius_user")
 	secret := filepath.Join(t.TempDir(), "secret")
