@@ -58,6 +58,8 @@ func newWorld(t *testing.T) *world {
 	})
 	w.address(w.client, "c", "a")
 	w.address(w.server, "s", "b")
+	w.client.AwaitLinks(t, "ca", "cb") // from no other link does a host dial
+	w.server.AwaitLinks(t, "sa", "sb")
 	return w
 }
 
