@@ -23,6 +23,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/radius"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/lab/peers"
+	"github.com/isthmus-net/isthmus/lab/peers/peerstest"
 )
 
 // radiusUsers are those of the server: by PAP or CHAP, by MSISDN, and by IMSI with what else the
@@ -39,13 +40,9 @@ nemo Cleartext-Password := "arctangent"
 // startFreeRADIUS starts a server in the node's namespace, and waits until it can be asked.
 func (c *core) startFreeRADIUS(t *testing.T, at netip.AddrPort, secret string) (stop func()) {
 	t.Helper()
-	p, err := peers.Find()
+	command, err := peerstest.Find(t).FreeRADIUS(t.TempDir(), peers.FreeRADIUS{Name: "radius", Listen: at, Client: at.Addr(), Secret: secret, Users: radiusUsers})
 	if err != nil {
-		t.Skip(err)
-	}
-	command, err := p.FreeRADIUS(t.TempDir(), peers.FreeRADIUS{Name: "radius", Listen: at, Client: at.Addr(), Secret: secret, Users: radiusUsers})
-	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	cmd := exec.Command(command.Path, command.Args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
