@@ -183,7 +183,6 @@ func (c *Call) sendBy(path int, mark bool) error {
 	if mark {
 		c.stream.Mark(now)
 	}
-	p.used = true
 	c.sendAgain(p)
 	err := c.stream.SendBy(p.slot, now)
 	c.flush()
@@ -259,9 +258,6 @@ func (c *Call) flush() {
 		c.send(slot, control, d.To, d.Payload)
 	}
 	for _, e := range c.out.Events {
-		if e.Kind == media.PathHeard {
-			c.retire(e.Path)
-		}
 		if p := c.slot(e.Path); p != nil {
 			e.Path = p.path
 		}
@@ -279,23 +275,6 @@ func (c *Call) slot(n int) *pair {
 		return nil
 	}
 	return c.paths[n]
-}
-
-// retire closes the paths that were used before the one by which the peer is heard now, after
-// a while: what is under way still comes (RFC 3264 section 8.3.1).
-func (c *Call) retire(heard int) {
-	for slot, p := range c.paths {
-		if p == nil || slot == heard || !p.used {
-			continue
-		}
-		time.AfterFunc(c.host.config.Linger, func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if c.paths[slot] == p && c.stream.Path() != slot {
-				c.remove(p)
-			}
-		})
-	}
 }
 
 // report tells events, one after the other, without the lock.

@@ -130,7 +130,7 @@ func TestCall(t *testing.T) {
 		{"IPv6", "::1", "::1", "::1", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h := newHost(t, Config{Linger: 50 * time.Millisecond})
+			h := newHost(t, Config{})
 			alice := newParty(t, h, tt.alice, func(s *Settings) { s.Secure = tt.secure })
 			bob := newParty(t, h, tt.bob, nil)
 			alice.open(t, 0, tt.alice)
@@ -148,7 +148,7 @@ func TestCall(t *testing.T) {
 				t.Errorf("the second offer is\n%s", o)
 			}
 			alice.awaitEvent(t, media.PathHeard, 1001)
-			await(t, "the old path closed", func() bool { return !alice.At(0).IsValid() })
+			alice.ClosePath(0)
 			alice.frames(t, 10)
 			bob.frames(t, 10)
 			for name, p := range map[string]*party{"alice": alice, "bob": bob} {

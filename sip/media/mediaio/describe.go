@@ -41,7 +41,6 @@ func (c *Call) start(p *pair) error {
 	if c.stream.Path() >= 0 {
 		return nil
 	}
-	p.used = true
 	return c.stream.SendBy(p.slot, time.Now())
 }
 

@@ -15,7 +15,8 @@
 //	body, err = call.Offer(1)       // of the re-INVITE
 //
 // The methods Offer, Answer, Accept, Withdraw and Hold are what a user agent asks of a
-// call's media. Old paths are closed a moment after the peer was heard by the new one.
+// call's media. Old paths stay open for what is still under way (RFC 3264 section 8.3.1), and
+// for the way back, until [Call.ClosePath].
 //
 //house:shared
 package mediaio

@@ -14,9 +14,6 @@ import (
 type Config struct {
 	// LowPort and HighPort bound the ports of media, both ends included; 0: the kernel's.
 	LowPort, HighPort uint16
-	// Linger is how long an old path is still listened to after the peer was heard by the
-	// new one; 0: 1 s.
-	Linger time.Duration
 }
 
 // Host is where calls have their media: it has a clock for each core, and each clock one
@@ -30,9 +27,6 @@ type Host struct {
 
 // NewHost starts the clocks.
 func NewHost(c Config) *Host {
-	if c.Linger == 0 {
-		c.Linger = time.Second
-	}
 	h := &Host{config: c}
 	for range runtime.GOMAXPROCS(0) {
 		k := &clock{wake: make(chan struct{}, 1), stop: make(chan struct{})}

@@ -106,8 +106,7 @@ func (s *socket) sendNow(fd uintptr) bool {
 // pair is the sockets of a path: RTP at an even port, RTCP at the next (RFC 3550 section 11).
 type pair struct {
 	rtp, rtcp  *socket
-	path, slot int  // its number, and that of the stream
-	used       bool // it has been sent by
+	path, slot int // its number, and that of the stream
 }
 
 // tries is how many pairs of ports are tried.

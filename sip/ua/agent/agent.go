@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/event"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/sip/media"
+	"github.com/isthmus-net/isthmus/sip/media/mediaio"
 	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/ua"
 )
@@ -60,12 +62,11 @@ type Agent struct {
 	last    int      // the number of the newest path
 	lost    []func() // close the sockets of paths that are no more
 	calls   map[ua.CallID]*call
-	clock   clock        // of the calls' media
-	media   media.Output // of a call, until its flush
+	media   *mediaio.Host
 	work    chan func()
 	told    chan event.AddressChange
 	events  chan Event
-	missed  uint64 // events that no one fetched
+	missed  atomic.Uint64 // events that no one fetched
 	ended   chan struct{}
 	ctx     context.Context // of Run, for what looks for names beside the loop
 	checked time.Time       // when the carrier was
@@ -95,6 +96,7 @@ func New(s Settings) (*Agent, error) {
 		a.ns.Close()
 		return nil, err
 	}
+	a.media = mediaio.NewHost(mediaio.Config{})
 	return a, nil
 }
 
@@ -109,6 +111,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer close(a.ended)
 	defer a.ns.Close()
 	defer a.host.Close()
+	defer a.media.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var changes <-chan port.Change
@@ -154,7 +157,6 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.tell(Event{Address: &e, Time: time.Now()})
 		case now := <-timer.C:
 			a.engine.Tick(now, &a.out)
-			a.clock.tick(now)
 			a.checkCarrier(now)
 		}
 	}
@@ -177,9 +179,6 @@ func (a *Agent) AddressChanged(e event.AddressChange) {
 // untilNext is how long nothing is due.
 func (a *Agent) untilNext() time.Duration {
 	next := a.engine.Next()
-	if at := a.clock.next(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
-		next = at
-	}
 	if at := a.checked.Add(carrierEvery); len(a.calls) > 0 && (next.IsZero() || at.Before(next)) {
 		next = at
 	}
@@ -209,21 +208,21 @@ func (a *Agent) flush() {
 
 // event acts on an event and passes it on.
 func (a *Agent) event(v ua.Event) {
-	now := time.Now()
 	if c := a.calls[v.Call]; c != nil {
-		c.event(v, now)
+		c.event(v)
 	}
 	if v.Kind == ua.Incoming && a.set.AutoAnswer {
 		_ = a.answer(v.Call)
 	}
-	a.tell(Event{Event: v, Time: now})
+	a.tell(Event{Event: v, Time: time.Now()})
 }
 
+// tell passes on an event. It never waits, and any goroutine may call it.
 func (a *Agent) tell(v Event) {
 	select {
 	case a.events <- v:
 	default:
-		a.missed++
+		a.missed.Add(1)
 	}
 }
 
@@ -268,7 +267,7 @@ func (a *Agent) Call(ctx context.Context, to string) (id ua.CallID, err error) {
 			return err
 		}
 		if id, err = a.engine.Invite(u, c, time.Now(), &a.out); err != nil {
-			c.close()
+			c.Close()
 			return err
 		}
 		c.begin(id)
@@ -290,7 +289,7 @@ func (a *Agent) answer(id ua.CallID) error {
 	c.begin(id)
 	if err := a.engine.Answer(id, c, time.Now(), &a.out); err != nil {
 		delete(a.calls, id)
-		c.close()
+		c.Close()
 		return err
 	}
 	return nil
@@ -318,8 +317,7 @@ func (a *Agent) Press(ctx context.Context, id ua.CallID, digits string) error {
 		if c == nil {
 			return ua.ErrNoCall
 		}
-		defer c.schedule()
-		return c.stream.Press(digits)
+		return c.press(digits)
 	})
 }
 
@@ -344,6 +342,8 @@ type State struct {
 	Standby []netip.AddrPort
 	Calls   []CallState
 	Stats   ua.Stats
+	// Missed counts events that no one fetched in time.
+	Missed uint64
 }
 
 // CallState is a call with its media.
@@ -351,6 +351,8 @@ type CallState struct {
 	ua.CallInfo
 	Media   media.Stats
 	Handoff media.Handoff
+	// Unsent counts packets of media that no socket took.
+	Unsent uint64
 }
 
 // State returns what is now.
@@ -364,14 +366,14 @@ func (a *Agent) State(ctx context.Context) (s State, err error) {
 				s.Standby = append(s.Standby, p.Local)
 			}
 		}
-		s.Stats = a.engine.Stats()
+		s.Stats, s.Missed = a.engine.Stats(), a.missed.Load()
 		for _, id := range a.engine.Calls() {
 			info, _ := a.engine.Call(id)
-			state := CallState{CallInfo: info}
 			if c := a.calls[id]; c != nil {
-				state.Media, state.Handoff = c.stream.Stats(), c.stream.Handoff(time.Now())
+				s.Calls = append(s.Calls, c.state(info))
+			} else {
+				s.Calls = append(s.Calls, CallState{CallInfo: info})
 			}
-			s.Calls = append(s.Calls, state)
 		}
 		return nil
 	})

@@ -84,12 +84,21 @@ func address(link, at string) error {
 }
 
 func route(link, via string, metric int) error {
+	return withRoute(netlink.RouteReplace, link, via, metric)
+}
+
+func unroute(link, via string, metric int) error {
+	return withRoute(netlink.RouteDel, link, via, metric)
+}
+
+// withRoute does something with a default route.
+func withRoute(do func(*netlink.Route) error, link, via string, metric int) error {
 	l, err := netlink.LinkByName(link)
 	if err != nil {
 		return err
 	}
 	size := 8 * len(onLink(via).IP)
-	return netlink.RouteReplace(&netlink.Route{LinkIndex: l.Attrs().Index, Gw: net.ParseIP(via), Priority: metric, Dst: &net.IPNet{IP: make(net.IP, size/8), Mask: net.CIDRMask(0, size)}})
+	return do(&netlink.Route{LinkIndex: l.Attrs().Index, Gw: net.ParseIP(via), Priority: metric, Dst: &net.IPNet{IP: make(net.IP, size/8), Mask: net.CIDRMask(0, size)}})
 }
 
 // remove takes the address of link a away from the mobile host.
@@ -196,14 +205,22 @@ func TestCallMovesBetweenLinks(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name  string
-		leave func(*testing.T, *net3)
+		leave func(*testing.T, *net3, *agent.Agent)
 		hard  bool
 	}{
-		{"softly: the other route becomes the better one", func(t *testing.T, n *net3) {
+		{"softly: the other route becomes the better one", func(t *testing.T, n *net3, _ *agent.Agent) {
 			n.mobile.Do(t, func() error { return route("b", routerB, 50) })
 		}, false},
-		{"hard: the address is removed", func(t *testing.T, n *net3) { n.remove(t, mobileA) }, true},
-		{"hard: the link loses its carrier", func(t *testing.T, n *net3) {
+		{"softly: the route goes, and nobody heeds it for some packets", func(t *testing.T, n *net3, mobile *agent.Agent) {
+			if err := mobile.Stall(t.Context(), func() {
+				n.mobile.Do(t, func() error { return unroute("a", plan6.routerA, 100) })
+				time.Sleep(3 * media.Frame)
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}, false},
+		{"hard: the address is removed", func(t *testing.T, n *net3, _ *agent.Agent) { n.remove(t, mobileA) }, true},
+		{"hard: the link loses its carrier", func(t *testing.T, n *net3, _ *agent.Agent) {
 			n.router.Do(t, func() error {
 				l, err := netlink.LinkByName("a")
 				if err != nil {
@@ -232,7 +249,7 @@ func TestCallMovesBetweenLinks(t *testing.T) {
 			await(t, peer, ua.Established)
 			heard(t, mobile, 10)
 			began := time.Now()
-			row.leave(t, n)
+			row.leave(t, n, mobile)
 			moving := await(t, mobile, ua.Moving)
 			moved := await(t, mobile, ua.Moved)
 			t.Logf("change to re-INVITE %v, re-INVITE to 200 %v", moving.Time.Sub(began), moved.Took)

@@ -276,7 +276,7 @@ func (a *Agent) open(at netip.Addr, f address) error {
 		if link, err := net.InterfaceByName(f.link); err == nil {
 			p.MTU, p.index = link.MTU, link.Index
 		}
-		control := boundTo(f.link, at)
+		control := bind(boundTo(f.link, at))
 		packets, err := (&net.ListenConfig{Control: control}).ListenPacket(context.Background(), "udp", local.String())
 		if err != nil {
 			return err
@@ -297,7 +297,7 @@ func (a *Agent) open(at netip.Addr, f address) error {
 	a.paths[p.ID] = p
 	a.engine.AddPath(p.Path)
 	for _, c := range a.calls {
-		_ = c.openSockets(p) // a call that has none there says so when it is asked for them
+		_ = c.open(p) // a call that has none there says so when it is asked for them
 	}
 	go a.receive(p)
 	go a.accept(p)
@@ -319,11 +319,19 @@ func widen(conn *net.UDPConn) {
 	}
 }
 
-// boundTo binds sockets to a link, so that what leaves by a path leaves by its link, whichever
-// the routes prefer.
-func boundTo(link string, at netip.Addr) func(network, address string, c syscall.RawConn) error {
+// boundTo is the link that sockets of a path are bound to, so that what leaves by a path leaves by its link,
+// whichever the routes prefer; "": none.
+func boundTo(link string, at netip.Addr) string {
+	if at.IsLoopback() {
+		return ""
+	}
+	return link
+}
+
+// bind has sockets bound to a link.
+func bind(link string) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
-		if at.IsLoopback() {
+		if link == "" {
 			return nil
 		}
 		var failed error
@@ -339,7 +347,7 @@ func (a *Agent) lose(id int, p *path, now time.Time) {
 	a.lost = append(a.lost, func() {
 		a.closePath(p)
 		for _, c := range a.calls {
-			c.closeSockets(id)
+			c.ClosePath(id)
 		}
 	})
 	a.engine.LosePath(id, now, &a.out)
@@ -364,7 +372,7 @@ func (a *Agent) closePath(p *path) {
 func (a *Agent) closePaths() {
 	a.closeLost()
 	for _, c := range a.calls {
-		c.close()
+		c.Close()
 	}
 	for _, p := range a.paths {
 		a.closePath(p)

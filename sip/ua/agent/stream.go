@@ -66,7 +66,7 @@ func (a *Agent) dial(p *path, packet ua.Packet) {
 	go func() {
 		var conn net.Conn
 		err := a.ns.Do(func() (err error) {
-			d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.Local.Addr(), 0)), Control: boundTo(p.link, p.Local.Addr())}
+			d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.Local.Addr(), 0)), Control: bind(boundTo(p.link, p.Local.Addr()))}
 			conn, err = d.DialContext(ctx, "tcp", packet.To.Remote.String())
 			return err
 		})
