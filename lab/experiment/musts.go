@@ -114,9 +114,9 @@ const (
 
 	figureCallsFailed  = "calls that failed, at 100 a second"
 	figureRegisters    = "Isthmus / Kamailio, registrations in a second of the server's processor"
-	figureSmallFlock   = "calls move at once, 50 ms: change to the last 200 beyond a round trip"
-	figureFlock        = "calls move at once, 50 ms: change to the last 200"
-	figureFlockDropped = "calls move at once: calls dropped"
+	figureSmallFlock   = "move at once, 50 ms: change to the last 200 beyond a round trip"
+	figureFlock        = "move at once, 50 ms: change to the last 200"
+	figureFlockDropped = "move at once: calls dropped"
 
 	figureSCTPLaw           = "clocks, the worst: off the law, of a round trip and 5 % of the law"
 	figureSCTPStrict        = "silent cut, by RFC 7829: gap beyond RTO.Min and a round trip of the new way"

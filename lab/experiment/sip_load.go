@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
@@ -34,7 +35,7 @@ type sipLoadForm struct {
 	stepTime  time.Duration // of each
 	registers int           // in a run
 	users     int           // who register
-	flocks    []int         // calls that move at once
+	flocks    []sipFlock    // calls that move at once
 }
 
 // sipSlow is the rate, in calls a second, at which none may fail.
@@ -43,9 +44,9 @@ const sipSlow = 100
 var (
 	longSIPLoad = sipLoadForm{
 		calls: 1000, steps: []int{200, 500, 1000, 1500, 2000, 3000, 4000}, stepTime: 2 * time.Second,
-		registers: 10_000, users: 5000, flocks: []int{100, 1000},
+		registers: 10_000, users: 5000, flocks: []sipFlock{{size: 100}, {size: 100, loud: true}, {size: 1000}},
 	}
-	shortSIPLoad = sipLoadForm{calls: 50, steps: []int{500}, stepTime: 200 * time.Millisecond, registers: 500, users: 100, flocks: []int{10}}
+	shortSIPLoad = sipLoadForm{calls: 50, steps: []int{500}, stepTime: 200 * time.Millisecond, registers: 500, users: 100, flocks: []sipFlock{{size: 10, loud: true}}}
 )
 
 // runSIPLoad is the experiment.
@@ -55,13 +56,11 @@ func runSIPLoad(ctx context.Context, e *lab.Env) error {
 		form = shortSIPLoad
 	}
 	form.runs = cmp.Or(e.Runs, sipLoadRuns)
-	var flocks []*sipFlock
-	for _, size := range form.flocks {
-		f, err := measureFlock(ctx, e, size, form.runs)
-		if err != nil {
-			return fmt.Errorf("%d calls that move: %w", size, err)
+	flocks := slices.Clone(form.flocks)
+	for i := range flocks {
+		if err := measureFlock(ctx, e, &flocks[i], form.runs); err != nil {
+			return fmt.Errorf("%v that move: %w", &flocks[i], err)
 		}
-		flocks = append(flocks, f)
 	}
 	results := map[maker]*sipLoads{isthmus: {}, kamailio: {}}
 	for run := range form.runs {

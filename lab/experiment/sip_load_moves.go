@@ -16,18 +16,23 @@ import (
 	"github.com/isthmus-net/isthmus/sip/ua/agent"
 )
 
-const (
-	// sipLoud is how many calls have media while they move; where there are more, both ends hold them,
-	// for wires and captures of this process would be measured instead.
-	sipLoud = 100
-	// sipAhead is how many calls are made before all of them stand.
-	sipAhead = 50
-)
+// sipAhead is how many calls are made before all of them stand.
+const sipAhead = 50
 
-// sipFlock is how calls of one telephone moved at once, run by run.
+// sipFlock is how calls of one telephone moved at once, run by run. Both ends hold them but for loud ones:
+// of media, wires and captures of this process take more than half of two processors already for a hundred
+// calls, and are measured with them.
 type sipFlock struct {
 	size  int
+	loud  bool
 	moves []sipFlockMove
+}
+
+func (f *sipFlock) String() string {
+	if f.loud {
+		return fmt.Sprintf("%d calls with media", f.size)
+	}
+	return fmt.Sprintf("%d calls", f.size)
 }
 
 // sipFlockMove is one such move, by the clocks of the captures.
@@ -38,18 +43,17 @@ type sipFlockMove struct {
 }
 
 // measureFlock has calls of one telephone move at once, by IPv6 and hard, to and fro.
-func measureFlock(ctx context.Context, e *lab.Env, size, runs int) (f *sipFlock, err error) {
+func measureFlock(ctx context.Context, e *lab.Env, f *sipFlock, runs int) (err error) {
 	h := sipTrips()[0]
 	n, err := drawSIP(ctx, e, sipWorld{ipv6: true, mode: registrarrole.Proxy, hosts: []*sipHost{h}})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, n.close()) }()
-	e.Step("%d calls at once: %d moves", size, runs)
-	if err := n.gather(ctx, h, size); err != nil {
-		return nil, err
+	e.Step("%v at once: %d moves", f, runs)
+	if err := n.gather(ctx, h, f); err != nil {
+		return err
 	}
-	f = &sipFlock{size: size}
 	for range runs {
 		t, err := n.traced(ctx, h, sipHard, func(ctx context.Context, _ *sipHost, t *sipTrace) error {
 			if err := n.change(t); err != nil {
@@ -58,32 +62,32 @@ func measureFlock(ctx context.Context, e *lab.Env, size, runs int) (f *sipFlock,
 			if err := n.ue.awaitPaths(ctx, t.to, 0); err != nil { // calls are on the move from then on
 				return err
 			}
-			err := n.ue.all(ctx, size, func(c agent.CallState) bool { return !c.Moving })
+			err := n.ue.all(ctx, f.size, func(c agent.CallState) bool { return !c.Moving })
 			t.settled = time.Now()
 			return err
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
-		m, err := t.readFlock(size)
+		m, err := t.readFlock(f.size)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		f.moves = append(f.moves, m)
 		e.Step("  the first re-INVITE after %.1f ms, the last 200 after %.1f ms, %d repeated", milliseconds(m.first), milliseconds(m.last), m.repeated)
-		if err := n.ue.all(ctx, size, func(c agent.CallState) bool { return !c.Moving }); err != nil {
-			return nil, err
+		if err := n.ue.all(ctx, f.size, func(c agent.CallState) bool { return !c.Moving }); err != nil {
+			return err
 		}
 	}
 	ended, err := n.scatter(ctx, h)
-	f.moves[len(f.moves)-1].dropped += size - ended
-	return f, err
+	f.moves[len(f.moves)-1].dropped += f.size - ended
+	return err
 }
 
-// gather makes the calls, some at a time, and has both ends hold them if they are many.
-func (n *sipNet) gather(ctx context.Context, h *sipHost, size int) error {
-	for made := 0; made < size; {
-		for range min(sipAhead, size-made) {
+// gather makes the calls, some at a time, and has both ends hold them unless they are loud.
+func (n *sipNet) gather(ctx context.Context, h *sipHost, f *sipFlock) error {
+	for made := 0; made < f.size; {
+		for range min(sipAhead, f.size-made) {
 			if _, err := n.ue.Call(ctx, "sip:"+h.name+"@"+uriHost(n.hostAddr(h))); err != nil {
 				return err
 			}
@@ -91,7 +95,7 @@ func (n *sipNet) gather(ctx context.Context, h *sipHost, size int) error {
 		}
 		for _, p := range []*sipPhone{n.ue, h.phone} {
 			err := p.all(ctx, made, func(agent.CallState) bool { return true })
-			if err == nil && size > sipLoud {
+			if err == nil && !f.loud {
 				err = p.holdAll(ctx, made)
 			}
 			if err != nil {
