@@ -55,9 +55,9 @@ func TestCreate(t *testing.T) {
 func (w *world) empty() {
 	w.t.Helper()
 	e := w.e
-	if n := len(e.contexts) + len(e.data) + len(e.control) + len(e.sources) + len(e.paths) + len(e.requests) + len(e.timers); n > 0 {
+	if n := len(e.contexts) + len(e.data) + len(e.control) + len(e.sources) + len(e.paths) + len(e.requests) + e.timers.Len(); n > 0 {
 		w.t.Errorf("%d contexts, %d and %d tunnels, %d sources, %d paths, %d requests, %d timers are left",
-			len(e.contexts), len(e.data), len(e.control), len(e.sources), len(e.paths), len(e.requests), len(e.timers))
+			len(e.contexts), len(e.data), len(e.control), len(e.sources), len(e.paths), len(e.requests), e.timers.Len())
 	}
 }
 

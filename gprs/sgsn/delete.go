@@ -110,7 +110,7 @@ func (e *Engine) remove(c *PDPContext) {
 	if e.data[c.data] == c {
 		delete(e.data, c.data)
 	}
-	e.timers.stop(&c.forget)
+	e.timers.Stop(&c.forget)
 	e.forget(c)
 	if c.next.id != 0 {
 		e.stay(c)
@@ -134,9 +134,9 @@ func (e *Engine) remove(c *PDPContext) {
 		delete(e.routers, s.wanted.Link)
 	}
 	e.vacate(s)
-	e.timers.stop(&s.six.solicitation)
-	e.timers.stop(&s.six.expiry)
-	e.timers.stop(&s.six.dhcp.timer)
+	e.timers.Stop(&s.six.solicitation)
+	e.timers.Stop(&s.six.expiry)
+	e.timers.Stop(&s.six.dhcp.timer)
 	e.leave(s.path)
 }
 

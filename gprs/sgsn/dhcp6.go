@@ -65,7 +65,7 @@ func (e *Engine) inform(s *session, now time.Time) {
 	d := &s.six.dhcp
 	d.timer.fire = func(now time.Time, out *Output) { e.informationRequest(s, now, out) }
 	d.timeout = 0
-	e.timers.set(&d.timer, now.Add(time.Duration(e.random.Uint64()%uint64(infMaxDelay))))
+	e.timers.Set(&d.timer, now.Add(time.Duration(e.random.Uint64()%uint64(infMaxDelay))))
 }
 
 // informationRequest sends the question, and again until there is an answer, at ever longer
@@ -80,7 +80,7 @@ func (e *Engine) informationRequest(s *session, now time.Time, out *Output) {
 	}
 	e.stats.InformationRequests++
 	e.send6(s, d.request(out.Alloc(packet.MinMTU), s, now), now, out)
-	e.timers.set(&d.timer, now.Add(d.timeout))
+	e.timers.Set(&d.timer, now.Add(d.timeout))
 }
 
 // about10 is a time, or up to a tenth more or less.
@@ -147,10 +147,10 @@ func (e *Engine) informed(s *session, p packet.IPv6, now time.Time, out *Output)
 		return true
 	}
 	e.stats.InformationReplies++
-	e.timers.stop(&d.timer)
+	e.timers.Stop(&d.timer)
 	if d.timeout = 0; r.refresh != forever {
 		d.timer.fire = func(now time.Time, _ *Output) { e.inform(s, now) }
-		e.timers.set(&d.timer, now.Add(r.refresh))
+		e.timers.Set(&d.timer, now.Add(r.refresh))
 	}
 	if !slices.Equal(d.servers, r.servers) || !slices.Equal(d.domains, r.domains) {
 		d.servers, d.domains = r.servers, r.domains

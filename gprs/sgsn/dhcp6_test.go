@@ -208,10 +208,10 @@ func TestInformationReplies(t *testing.T) {
 				w.hears(0)
 			}
 			due := &w.e.contexts[key].session.six.dhcp.timer
-			switch next := due.at.Sub(w.now); {
-			case !row.taken && (due.place == 0 || next <= 0 || next > 2*infTimeout):
+			switch next := due.At().Sub(w.now); {
+			case !row.taken && (!due.IsSet() || next <= 0 || next > 2*infTimeout):
 				t.Errorf("repeats after %v", next)
-			case row.taken && row.again == 0 && due.place != 0, row.taken && row.again != 0 && (due.place == 0 || next != row.again):
+			case row.taken && row.again == 0 && due.IsSet(), row.taken && row.again != 0 && (!due.IsSet() || next != row.again):
 				t.Errorf("asks again after %v", next)
 			}
 		})
@@ -243,7 +243,7 @@ func TestInformationMaxRepeat(t *testing.T) {
 func TestInformationUnasked(t *testing.T) {
 	w := newWorld(t, Settings{})
 	key := w.online(gtp.V1)
-	if w.e.contexts[key].session.six.dhcp.timer.place != 0 {
+	if w.e.contexts[key].session.six.dhcp.timer.IsSet() {
 		t.Error("a question is due")
 	}
 	asked := append(packet.AppendIPv6Header(nil, packet.ProtoUDP, 1, 0, linkLocal, router), make([]byte, 12)...)

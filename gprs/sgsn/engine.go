@@ -13,6 +13,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/internal/ratelimit"
+	"github.com/isthmus-net/isthmus/internal/timerqueue"
 )
 
 // Engine is an SGSN, or several, with terminals. It is for one thread at a time.
@@ -20,7 +21,7 @@ type Engine struct {
 	set    Settings
 	random *rand.ChaCha8
 	codec  gtp.Codec
-	timers timers
+	timers timerqueue.Queue[*timer]
 
 	contexts map[gtp.TID]*PDPContext
 	data     map[uint32]*PDPContext // by our TEIDs of the user plane, version 1
@@ -74,15 +75,6 @@ func New(s Settings, random io.Reader) (*Engine, error) {
 		sources: map[source]*session{}, routers: map[int]*session{}, stations: map[int]*station{}, paths: map[pathKey]*path{}, requests: map[requestKey]*request{},
 	}, nil
 }
-
-// Tick does what is due.
-func (e *Engine) Tick(now time.Time, out *Output) {
-	e.timers.run(now, out)
-	e.load.fill(e, now, out)
-}
-
-// Next is when Tick has something to do; zero is never.
-func (e *Engine) Next() time.Time { return e.timers.next() }
 
 // Handle takes a datagram that came by a socket.
 func (e *Engine) Handle(socket int, from netip.AddrPort, b []byte, now time.Time, out *Output) {

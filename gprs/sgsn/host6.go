@@ -85,7 +85,7 @@ func (e *Engine) solicit(s *session, now time.Time, out *Output) {
 	var reserved [4]byte
 	rs := packet.AppendICMPv6(out.Alloc(packet.IPv6HeaderLen+8), h.linkLocal, packet.AllRouters, packet.NDHopLimit, packet.ICMPv6RouterSolicitation, 0, reserved[:])
 	e.send6(s, rs, now, out)
-	e.timers.set(&h.solicitation, now.Add(solicitationInterval))
+	e.timers.Set(&h.solicitation, now.Add(solicitationInterval))
 }
 
 // Solicit asks for an advertisement again, as a terminal does that has changed its link.
@@ -133,7 +133,7 @@ func (e *Engine) advertised(s *session, p packet.IPv6, now time.Time, out *Outpu
 	}
 	e.stats.Advertisements++
 	h := &s.six
-	e.timers.stop(&h.solicitation)
+	e.timers.Stop(&h.solicitation)
 	options, dhcp := withdrawn(&s.given.dns, ra.ended), withdrawn(&h.dhcp.servers, ra.ended)
 	if h.take(&ra, now) || options || dhcp {
 		link := s.wanted.Link
@@ -251,8 +251,8 @@ func (e *Engine) expireLater(s *session, now time.Time) {
 	for _, n := range h.nat64 {
 		sooner(n.until)
 	}
-	if e.timers.stop(&h.expiry); !next.IsZero() {
-		e.timers.set(&h.expiry, next)
+	if e.timers.Stop(&h.expiry); !next.IsZero() {
+		e.timers.Set(&h.expiry, next)
 	}
 }
 

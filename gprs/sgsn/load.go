@@ -136,7 +136,7 @@ func (l *Load) fill(e *Engine, now time.Time, out *Output) {
 	switch {
 	case l.started < l.total():
 		if l.set.Rate > 0 && l.waiting < l.set.Window {
-			e.timers.set(&l.pace, now.Add(loadPace))
+			e.timers.Set(&l.pace, now.Add(loadPace))
 		}
 	case l.waiting == 0:
 		l.turn(e, now, out)
@@ -180,10 +180,10 @@ func (l *Load) next(e *Engine, now time.Time, out *Output) bool {
 // turn ends a phase: deletes follow creates, after a while, and the report deletes.
 func (l *Load) turn(e *Engine, now time.Time, out *Output) {
 	l.phases[l.phase()].measure(l.took[l.phase()], now.Sub(l.began))
-	e.timers.stop(&l.pace)
+	e.timers.Stop(&l.pace)
 	if !l.deleting && len(l.keys) > 0 {
 		l.deleting, l.began, l.started = true, now.Add(l.set.Hold), 0
-		e.timers.set(&l.pace, l.began)
+		e.timers.Set(&l.pace, l.began)
 		l.fill(e, now, out)
 		return
 	}

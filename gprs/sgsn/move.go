@@ -79,7 +79,7 @@ func (e *Engine) moved(c *PDPContext, cause gtp.Cause, took time.Duration, now t
 	s, m := c.session, c.session.moved
 	e.forget(c)
 	c.earlier, c.data, c.next, c.local = tunnel{s.version(), c.data}, c.next.id, tunnel{}, m.path.key.local
-	e.timers.set(&c.forget, now.Add(time.Duration(e.set.N3Requests)*e.set.T3Response))
+	e.timers.Set(&c.forget, now.Add(time.Duration(e.set.N3Requests)*e.set.T3Response))
 	before := c.path
 	if c.path = nil; m.version() == gtp.V1 {
 		c.path = e.path(c.local, PlaneUser, c.remoteUser.Addr(), now)

@@ -36,7 +36,7 @@ func (e *Engine) path(local int, plane Plane, peer netip.Addr, now time.Time) *p
 		p.echo.fire = func(now time.Time, out *Output) { e.sendEcho(p, now, out) }
 		e.paths[key] = p
 		if e.set.EchoInterval > 0 {
-			e.timers.set(&p.echo, now.Add(e.set.EchoInterval))
+			e.timers.Set(&p.echo, now.Add(e.set.EchoInterval))
 		}
 	}
 	p.users++
@@ -54,7 +54,7 @@ func (e *Engine) unused(p *path) {
 	if p.users > 0 || p.waiting > 0 {
 		return
 	}
-	e.timers.stop(&p.echo)
+	e.timers.Stop(&p.echo)
 	if e.paths[p.key] == p {
 		delete(e.paths, p.key)
 	}
@@ -64,8 +64,8 @@ func (e *Engine) unused(p *path) {
 func (e *Engine) SetEcho(each time.Duration, now time.Time) {
 	e.set.EchoInterval = each
 	for _, p := range e.paths {
-		if e.timers.stop(&p.echo); each > 0 {
-			e.timers.set(&p.echo, now.Add(each))
+		if e.timers.Stop(&p.echo); each > 0 {
+			e.timers.Set(&p.echo, now.Add(each))
 		}
 	}
 }
@@ -76,7 +76,7 @@ func (e *Engine) sendEcho(p *path, now time.Time, out *Output) {
 		return
 	}
 	e.request(p, nil, gtp.Header{Version: p.key.plane.version()}, &gtp.EchoRequest{}, now, out)
-	e.timers.set(&p.echo, now.Add(max(e.set.EchoInterval, time.Duration(e.set.N3Requests)*e.set.T3Response)))
+	e.timers.Set(&p.echo, now.Add(max(e.set.EchoInterval, time.Duration(e.set.N3Requests)*e.set.T3Response)))
 }
 
 // echoRequest answers one of a peer, whoever it is. On the user plane of version 1 the counter

@@ -98,7 +98,7 @@ func (e *Engine) nextSequence() uint16 {
 func (e *Engine) transmit(r *request, now time.Time, out *Output) {
 	r.sent++
 	out.SendUDP(r.key.socket, r.to(), out.Copy(r.octets))
-	e.timers.set(&r.timer, now.Add(e.set.T3Response))
+	e.timers.Set(&r.timer, now.Add(e.set.T3Response))
 }
 
 // to is where the request goes.
@@ -119,7 +119,7 @@ func (e *Engine) unanswered(r *request, now time.Time, out *Output) {
 
 // settle takes a request out of those that wait.
 func (e *Engine) settle(r *request) {
-	e.timers.stop(&r.timer)
+	e.timers.Stop(&r.timer)
 	delete(e.requests, r.key)
 	r.path.waiting--
 	if r.about != nil && r.about.request == r {

@@ -113,7 +113,7 @@ func TestMoveKeepsDual(t *testing.T) {
 				t.Fatalf("GTPv%d: a packet of IPv6 was lost", v)
 			}
 			c.order(c.s.Solicit(key, c.now, &c.sOut))
-			if c.s.contexts[key].session.six.solicitation.place != 0 {
+			if c.s.contexts[key].session.six.solicitation.IsSet() {
 				t.Errorf("GTPv%d: no router answers", v)
 			}
 		}

@@ -22,7 +22,7 @@ import (
 var (
 	codecs  = []string{"//house:codec"}
 	engines = []string{"//house:engine", "//house:part"} // parts are shared by engines
-	leaves  = []string{"internal/packet", "internal/special", "internal/event", "internal/places", "internal/ratelimit", "internal/retry", "internal/announce/health", "internal/trace"}
+	leaves  = []string{"internal/packet", "internal/special", "internal/event", "internal/places", "internal/ratelimit", "internal/retry", "internal/timerqueue", "internal/announce/health", "internal/trace"}
 	roles   = []string{"*role"}
 	// What the roles of a family share; and the driver, which serves all.
 	families = []string{"internal/driver", "//house:shared"}

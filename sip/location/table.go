@@ -4,10 +4,11 @@ package location
 
 import (
 	"cmp"
-	"container/heap"
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/isthmus-net/isthmus/internal/timerqueue"
 )
 
 // Limits bound a table.
@@ -33,10 +34,9 @@ var (
 
 // record are the bindings of one address of record.
 type record struct {
-	aor      string
-	bindings []Binding
-	next     time.Time // when the first of them expires
-	index    int       // in the heap
+	aor             string
+	bindings        []Binding
+	timerqueue.Node // of when the first of them expires
 }
 
 // Table holds the bindings of all addresses of record.
@@ -44,7 +44,7 @@ type Table struct {
 	limits  Limits
 	records map[string]*record
 	changed map[string]struct{} // since [Table.Changed]
-	expiry  expiry
+	expiry  timerqueue.Queue[*record]
 	count   int
 }
 
@@ -177,20 +177,14 @@ func (t *Table) All(f func(aor string, bindings []Binding) bool) {
 
 // Tick forgets what has expired, and returns how many bindings that were.
 func (t *Table) Tick(now time.Time) (expired int) {
-	for len(t.expiry) > 0 && !t.expiry[0].next.After(now) {
-		one := t.expiry[0]
+	for one, ok := t.expiry.Due(now); ok; one, ok = t.expiry.Due(now) {
 		expired += t.Remove(one.aor, func(b *Binding) bool { return !b.Expires.After(now) })
 	}
 	return expired
 }
 
 // Next is when the next binding expires; zero: there is none.
-func (t *Table) Next() time.Time {
-	if len(t.expiry) == 0 {
-		return time.Time{}
-	}
-	return t.expiry[0].next
-}
+func (t *Table) Next() time.Time { return t.expiry.Next() }
 
 // set replaces the bindings of an address of record.
 func (t *Table) set(aor string, bindings []Binding) {
@@ -204,45 +198,17 @@ func (t *Table) set(aor string, bindings []Binding) {
 		one = &record{aor: aor}
 		t.records[aor] = one
 		one.put(bindings, t)
-		heap.Push(&t.expiry, one)
 	case len(bindings) == 0:
-		heap.Remove(&t.expiry, one.index)
+		t.expiry.Stop(one)
 		t.count -= len(one.bindings)
 		delete(t.records, aor)
 	default:
 		one.put(bindings, t)
-		heap.Fix(&t.expiry, one.index)
 	}
 }
 
 func (r *record) put(bindings []Binding, t *Table) {
 	t.count += len(bindings) - len(r.bindings)
 	r.bindings = bindings
-	r.next = slices.MinFunc(bindings, func(a, b Binding) int { return a.Expires.Compare(b.Expires) }).Expires
-}
-
-// expiry is a heap of records, of which the first to expire is the top.
-type expiry []*record
-
-func (e expiry) Len() int           { return len(e) }
-func (e expiry) Less(i, j int) bool { return e[i].next.Before(e[j].next) }
-func (e expiry) Swap(i, j int) {
-	e[i], e[j] = e[j], e[i]
-	e[i].index, e[j].index = i, j
-}
-
-// Push implements [heap.Interface].
-func (e *expiry) Push(x any) {
-	one := x.(*record)
-	one.index = len(*e)
-	*e = append(*e, one)
-}
-
-// Pop implements [heap.Interface].
-func (e *expiry) Pop() any {
-	last := len(*e) - 1
-	one := (*e)[last]
-	(*e)[last] = nil
-	*e = (*e)[:last]
-	return one
+	t.expiry.Set(r, slices.MinFunc(bindings, func(a, b Binding) int { return a.Expires.Compare(b.Expires) }).Expires)
 }

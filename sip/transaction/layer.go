@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/timerqueue"
 	"github.com/isthmus-net/isthmus/sip/message"
 )
 
@@ -32,9 +33,9 @@ type Layer struct {
 	servers  map[string]*Server
 	clients  map[string]*Client
 	sources  map[netip.Prefix]int
-	avoided  map[server]time.Time // until when
-	timers   timers               // of transactions and of what the user waits for
-	started  uint64               // clients until now, which orders them
+	avoided  map[server]time.Time     // until when
+	timers   timerqueue.Queue[*Timer] // of transactions and of what the user waits for
+	started  uint64                   // clients until now, which orders them
 	stats    Stats
 }
 

@@ -44,9 +44,7 @@ type Call struct {
 	host  *Host
 	clock *clock
 	tell  func(media.Event)
-	// Of the clock, under its lock.
-	at    time.Time
-	place int
+	turn  turn // of the clock, under its lock
 
 	mu      sync.Mutex
 	stream  *media.Stream
@@ -84,7 +82,9 @@ func (h *Host) NewCall(s Settings) (*Call, error) {
 		s.OnEvent = func(media.Event) {}
 	}
 	k := h.clocks[h.next.Add(1)%uint32(len(h.clocks))]
-	return &Call{host: h, clock: k, tell: s.OnEvent, place: -1, stream: stream, session: session}, nil
+	c := &Call{host: h, clock: k, tell: s.OnEvent, stream: stream, session: session}
+	c.turn.call = c
+	return c, nil
 }
 
 func randomNumber() uint32 {

@@ -3,11 +3,12 @@
 package mediaio
 
 import (
-	"container/heap"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/isthmus-net/isthmus/internal/timerqueue"
 )
 
 // Config of a [Host].
@@ -47,27 +48,24 @@ func (h *Host) Close() {
 // clock ticks calls when they are due.
 type clock struct {
 	mu    sync.Mutex
-	queue queue
+	queue timerqueue.Queue[*turn]
 	wake  chan struct{}
 	stop  chan struct{}
+}
+
+// turn is when a call is ticked.
+type turn struct {
+	timerqueue.Node
+	call *Call
 }
 
 // schedule has a call ticked at a time; zero is never.
 func (k *clock) schedule(c *Call, at time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	switch {
-	case at.IsZero() && c.place < 0:
-	case at.IsZero():
-		heap.Remove(&k.queue, c.place)
-	case c.place < 0:
-		c.at = at
-		heap.Push(&k.queue, c)
-	case !c.at.Equal(at):
-		c.at = at
-		heap.Fix(&k.queue, c.place)
-	}
-	if c.place == 0 {
+	first := k.queue.Next()
+	k.queue.Set(&c.turn, at)
+	if next := k.queue.Next(); !next.IsZero() && (first.IsZero() || next.Before(first)) {
 		select {
 		case k.wake <- struct{}{}:
 		default:
@@ -79,15 +77,13 @@ func (k *clock) schedule(c *Call, at time.Time) {
 func (k *clock) due(now time.Time) (*Call, time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.queue) == 0 {
-		return nil, time.Hour
+	if t, ok := k.queue.Due(now); ok {
+		return t.call, 0
 	}
-	c := k.queue[0]
-	if wait := c.at.Sub(now); wait > 0 {
-		return nil, wait
+	if next := k.queue.Next(); !next.IsZero() {
+		return nil, next.Sub(now)
 	}
-	heap.Pop(&k.queue)
-	return c, 0
+	return nil, time.Hour
 }
 
 func (k *clock) run() {
@@ -108,31 +104,4 @@ func (k *clock) run() {
 			return
 		}
 	}
-}
-
-// queue has the call that is due first in front.
-type queue []*Call
-
-func (q queue) Len() int           { return len(q) }
-func (q queue) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
-func (q queue) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].place, q[j].place = i, j
-}
-
-// Push is for package heap.
-func (q *queue) Push(x any) {
-	c := x.(*Call)
-	c.place = len(*q)
-	*q = append(*q, c)
-}
-
-// Pop is for package heap.
-func (q *queue) Pop() any {
-	last := len(*q) - 1
-	c := (*q)[last]
-	(*q)[last] = nil
-	*q = (*q)[:last]
-	c.place = -1
-	return c
 }
