@@ -87,7 +87,7 @@ func TestReferenceIsComplete(t *testing.T) {
 	listed := func(section string, keys []key.Key) {
 		for _, k := range keys {
 			names := []string{section + "." + k.Name}
-			for _, entry := range k.Entry {
+			for _, entry := range k.Entry() {
 				names = append(names, names[0]+"."+entry)
 			}
 			for _, name := range names {

@@ -251,7 +251,7 @@ func (f faults) Wrong(path string, one *key.Fault) { f.c.wrong(path, one) }
 func (f faults) Unknown(path string, known []string) {
 	name := path[strings.LastIndexByte(path, '.')+1:]
 	remedy := "isthmus init reference lists the keys of this section"
-	at, ok := f.c.doc.keys[path]
+	at, ok := f.c.doc.locate().keys[path]
 	if nested := strings.Count(display(path), ".") > 1; nested {
 		ok, remedy = false, "known ones are "+strings.Join(known, ", ")
 	}

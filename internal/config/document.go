@@ -15,6 +15,7 @@ import (
 
 // document remembers where each key and value of a TOML text stands. Paths look
 // like "server[0].prefixes[1]"; the index of a table array counts its headers.
+// The text is looked through when one is asked for: of a long file without a fault none is.
 type document struct {
 	text   []byte
 	values map[string]span // what the key is set to; for a table its header
@@ -29,12 +30,15 @@ type document struct {
 // span is a piece of the text, in bytes.
 type span struct{ offset, length int }
 
-// locate reads the text as far as it is TOML. Faults of syntax are not its
+// locate reads the text, once, as far as it is TOML. Faults of syntax are not its
 // business: the decoder reports them.
-func locate(text []byte) *document {
-	d := &document{text: text, values: map[string]span{}, keys: map[string]span{}, kinds: map[string]unstable.Kind{}, tables: map[string]int{}}
+func (d *document) locate() *document {
+	if d.values != nil {
+		return d
+	}
+	d.values, d.keys, d.kinds, d.tables = map[string]span{}, map[string]span{}, map[string]unstable.Kind{}, map[string]int{}
 	var parser unstable.Parser
-	parser.Reset(text)
+	parser.Reset(d.text)
 	prefix := ""
 	for parser.NextExpression() {
 		node := parser.Expression()
@@ -142,6 +146,7 @@ func keyParts(node *unstable.Node) (parts []string, at span) {
 
 // find returns where the path is set, or else the nearest table above it.
 func (d *document) find(path string) span {
+	d.locate()
 	for path != "" {
 		if at, ok := d.values[path]; ok {
 			return at

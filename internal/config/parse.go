@@ -93,7 +93,7 @@ type checker struct {
 }
 
 func newChecker(file string, text []byte, sections []Section) *checker {
-	return &checker{file: file, doc: locate(text), sections: sections, failed: map[string]bool{}, above: map[string]bool{}}
+	return &checker{file: file, doc: &document{text: text}, sections: sections, failed: map[string]bool{}, above: map[string]bool{}}
 }
 
 // fail reports a fault of the value at path.
@@ -154,7 +154,7 @@ func (c *checker) shapes() {
 
 // shape checks the brackets of one section, of which there may be many.
 func (c *checker) shape(name string, many bool) {
-	switch kind := c.doc.kinds[name]; {
+	switch kind := c.doc.locate().kinds[name]; {
 	case many && (kind == unstable.Table || kind == unstable.InlineTable):
 		c.fail(name, "there can be several of this section", fmt.Sprintf("write [[%s]]", name))
 	case !many && kind == unstable.ArrayTable:
@@ -170,7 +170,7 @@ func (c *checker) shape(name string, many bool) {
 func (c *checker) spelling() {
 	reported := map[string]bool{}
 	var capitals []string
-	for path := range c.doc.values {
+	for path := range c.doc.locate().values {
 		if path != strings.ToLower(path) {
 			capitals = append(capitals, path)
 		}
@@ -202,6 +202,10 @@ func header(name string, many bool) string {
 // decode returns the file as it is written, and reports what is not TOML and sections
 // that there are none of. False means that it is not worth checking.
 func (c *checker) decode(text []byte) (file map[string]any, ok bool) {
+	err := toml.Unmarshal(text, &file)
+	if err == nil && c.plain(file) {
+		return file, true
+	}
 	c.shapes()
 	c.spelling()
 	if len(c.errs) > 0 {
@@ -211,7 +215,6 @@ func (c *checker) decode(text []byte) (file map[string]any, ok bool) {
 		c.at(1, 1, "", "this file is in UTF-16", "save it in UTF-8")
 		return nil, false
 	}
-	err := toml.Unmarshal(text, &file)
 	var fault *toml.DecodeError
 	switch {
 	case err == nil:
@@ -234,6 +237,42 @@ func (c *checker) decode(text []byte) (file map[string]any, ok bool) {
 		c.at(1, 1, "", err.Error(), "write key = value, one a line")
 	}
 	return nil, false
+}
+
+// plain reports whether a file has known sections alone, of the right shape, and nothing in capitals, so that
+// its text need not be looked through for these.
+func (c *checker) plain(file map[string]any) bool {
+	shapes := map[string]bool{} // whether there may be many
+	for _, s := range c.sections {
+		shapes[s.Name] = true
+	}
+	for _, s := range c.singles {
+		shapes[s.name] = false
+	}
+	for name, value := range file {
+		many, known := shapes[name]
+		_, list := value.([]any)
+		_, table := value.(map[string]any)
+		if !known || many && !list || !many && !table {
+			return false
+		}
+	}
+	return small(file)
+}
+
+// small reports whether no key in a value has capitals.
+func small(value any) bool {
+	switch v := value.(type) {
+	case []any:
+		return !slices.ContainsFunc(v, func(one any) bool { return !small(one) })
+	case map[string]any:
+		for name, one := range v {
+			if name != strings.ToLower(name) || !small(one) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // strangers reports sections that there are none of, and keys outside of all.
@@ -272,7 +311,7 @@ func (c *checker) from(offset int, key, problem, remedy string) {
 func (c *checker) unknown(key []string, at span, known []string) {
 	problem := "there is no such section"
 	remedy := "known ones are " + strings.Join(known, ", ")
-	if c.doc.kinds[key[0]] != unstable.Table && c.doc.kinds[key[0]] != unstable.ArrayTable {
+	if kind := c.doc.locate().kinds[key[0]]; kind != unstable.Table && kind != unstable.ArrayTable {
 		problem = "there is no such key outside a section"
 		remedy = "put it below the section to which it belongs: " + strings.Join(known, ", ")
 	}

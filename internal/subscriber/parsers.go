@@ -98,3 +98,12 @@ var (
 	sipURI    = matching("sip:scscf.ims.example:5060", `sips?:(`+userSyntax+`@)?`+hostSyntax+portSyntax+`(;lr)?`, "the SIP URI of a server")
 	apnName   = matching("internet", `[A-Za-z0-9]([A-Za-z0-9.-]{0,97}[A-Za-z0-9])?`, "the name of an access point")
 )
+
+// Of a file of a hundred thousand subscribers each parser is made once.
+var (
+	optionalIMSI, optionalMSISDN, optionalPrivateID = key.Optional(imsi), key.Optional(msisdn), key.Optional(privateID)
+	publicIDs, optionalURI                          = key.List(publicID), key.Optional(sipURI)
+	optionalKey, optionalPassword                   = key.Optional(secretKey), key.Optional(password)
+	optionalMD5, optionalSHA256                     = key.Optional(digest(32)), key.Optional(digest(64))
+	apnTypes, rate                                  = key.List(key.OneOf(IPv4, IPv6, IPv4v6)), key.Integer[int](0, maxRate)
+)

@@ -54,22 +54,22 @@ func (s *Subscriber) HasPassword() bool { return s.Password != "" || s.HA1 != ""
 
 func (s *Subscriber) keys() []key.Key {
 	return []key.Key{
-		key.Of("imsi", &s.IMSI, key.Example("001010123456789"), key.Optional(imsi), key.Identity,
+		key.Of("imsi", &s.IMSI, key.Example("001010123456789"), optionalIMSI, key.Identity,
 			"International mobile subscriber identity, 6 to 15 digits (TS 23.003, section 2.2). This or private_id must be set."),
-		key.Of("msisdn", &s.MSISDN, "", key.Optional(msisdn), key.Live, "Number to dial, up to 15 digits without +."),
-		key.Of("private_id", &s.PrivateID, "", key.Optional(privateID), key.Live,
+		key.Of("msisdn", &s.MSISDN, "", optionalMSISDN, key.Live, "Number to dial, up to 15 digits without +."),
+		key.Of("private_id", &s.PrivateID, "", optionalPrivateID, key.Live,
 			`Name by which the subscriber proves who it is: "alice@ims.example" (TS 23.003, section 13.3), or a plain name.`),
-		key.Of("public_ids", &s.PublicIDs, []string{}, key.List(publicID), key.Live,
+		key.Of("public_ids", &s.PublicIDs, []string{}, publicIDs, key.Live,
 			`Addresses of record: ["sip:alice@ims.example", "tel:+15550100"]. The first is the one that stands for all.`),
-		key.Of("k", &s.K, "", key.Optional(secretKey), key.Live, "Key K of AKA, 32 hexadecimal digits.").Hidden(),
-		key.Of("op", &s.OP, "", key.Optional(secretKey), key.Live, "The operator's OP, of which OPc is made. In place of opc.").Hidden(),
-		key.Of("opc", &s.OPc, "", key.Optional(secretKey), key.Live, "OPc (TS 35.206, section 4.1).").Hidden(),
+		key.Of("k", &s.K, "", optionalKey, key.Live, "Key K of AKA, 32 hexadecimal digits.").Hidden(),
+		key.Of("op", &s.OP, "", optionalKey, key.Live, "The operator's OP, of which OPc is made. In place of opc.").Hidden(),
+		key.Of("opc", &s.OPc, "", optionalKey, key.Live, "OPc (TS 35.206, section 4.1).").Hidden(),
 		key.Of("sqn", &s.SQN, "000000000000", sequenceNumber, key.Live, "Sequence number to begin at, 12 hexadecimal digits. The server keeps count."),
 		key.Of("amf", &s.AMF, "0000", managementField, key.Live, "Authentication management field, 4 hexadecimal digits."),
-		key.Of("password", &s.Password, "", key.Optional(password), key.Live, "Password of digests.").Hidden(),
-		key.Of("ha1", &s.HA1, "", key.Optional(digest(32)), key.Live, "MD5 of private_id:realm:password, in place of it.").Hidden(),
-		key.Of("ha1_sha256", &s.HA1SHA256, "", key.Optional(digest(64)), key.Live, "The same with SHA-256.").Hidden(),
-		key.Of("scscf", &s.SCSCF, "", key.Optional(sipURI), key.Live, `S-CSCF that serves the subscriber: "sip:scscf.ims.example:5060". Empty: any.`),
+		key.Of("password", &s.Password, "", optionalPassword, key.Live, "Password of digests.").Hidden(),
+		key.Of("ha1", &s.HA1, "", optionalMD5, key.Live, "MD5 of private_id:realm:password, in place of it.").Hidden(),
+		key.Of("ha1_sha256", &s.HA1SHA256, "", optionalSHA256, key.Live, "The same with SHA-256.").Hidden(),
+		key.Of("scscf", &s.SCSCF, "", optionalURI, key.Live, `S-CSCF that serves the subscriber: "sip:scscf.ims.example:5060". Empty: any.`),
 		key.Tables("apn", &s.APNs, "access point", `{ name = "internet" }`, (*APN).keys, key.Live,
 			"Networks that the subscriber may use. None: all. A section for each."),
 	}
@@ -78,9 +78,9 @@ func (s *Subscriber) keys() []key.Key {
 func (a *APN) keys() []key.Key {
 	return []key.Key{
 		key.Of("name", &a.Name, key.MustSet("internet"), apnName, key.Identity, "Its name (TS 23.003, section 9.1)."),
-		key.Of("types", &a.Types, []string{}, key.List(key.OneOf(IPv4, IPv6, IPv4v6)), key.Live, `Of "ipv4", "ipv6", "ipv4v6". Empty: all that the access point has.`),
-		key.Of("max_up", &a.MaxUp, 0, key.Integer[int](0, maxRate), key.Live, "The highest rate from the terminal by a context there, in kbit/s, also where the access point has a higher one. 0: that."),
-		key.Of("max_down", &a.MaxDown, 0, key.Integer[int](0, maxRate), key.Live, "The same to the terminal."),
+		key.Of("types", &a.Types, []string{}, apnTypes, key.Live, `Of "ipv4", "ipv6", "ipv4v6". Empty: all that the access point has.`),
+		key.Of("max_up", &a.MaxUp, 0, rate, key.Live, "The highest rate from the terminal by a context there, in kbit/s, also where the access point has a higher one. 0: that."),
+		key.Of("max_down", &a.MaxDown, 0, rate, key.Live, "The same to the terminal."),
 	}
 }
 

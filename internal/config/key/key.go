@@ -32,8 +32,6 @@ type Key struct {
 	Reload Reload
 	// Help says what the key is for, in whole sentences.
 	Help string
-	// Entry names the keys of an entry, where the value is a list of named tables.
-	Entry []string
 
 	std    any      // the default, as the file would have it
 	unless []string // keys that, when they change too, have this one wait for a restart
@@ -44,7 +42,7 @@ type Key struct {
 	entry  func() []Key
 	filled bool
 	hidden bool
-	// merge is [Merge] of the entries of two lists of named tables; nil: the value is one.
+	// merge is [Merge] of the entries of two lists of tables.
 	merge func(running, next any) (merged any, needsRestart []string)
 }
 
@@ -102,6 +100,14 @@ func Shown(keys []Key) (names []string) {
 	return names
 }
 
+// Entry names the keys of an entry, where the value is a list of tables.
+func (k Key) Entry() []string {
+	if k.entry == nil {
+		return nil
+	}
+	return Names(k.entry())
+}
+
 // Value is what the field holds.
 func (k Key) Value() any { return k.field.Interface() }
 
@@ -119,7 +125,7 @@ func (k Key) MustFill() Key {
 
 // setDefault gives the field its default. One that the key's own parser refuses is a
 // fault of the program.
-func (k Key) setDefault() {
+func (k *Key) setDefault() {
 	if _, none := k.std.(example); none {
 		return
 	}
@@ -177,19 +183,23 @@ type Reporter interface {
 // Decode sets fields by a table of the file that stands at path, and all others to
 // their defaults. A field whose value is wrong keeps its default.
 func Decode(keys []Key, table map[string]any, path string, to Reporter) {
-	rest := make(map[string]bool, len(table))
-	for name := range table {
-		rest[name] = true
-	}
-	for _, k := range keys {
-		delete(rest, k.Name)
+	known := 0
+	for i := range keys {
+		k := &keys[i]
 		k.setDefault()
 		if raw, there := table[k.Name]; there {
+			known++
 			k.decode(raw, path+"."+k.Name, to)
 		}
 	}
-	for name := range rest {
-		to.Unknown(path+"."+name, Names(keys))
+	if known == len(table) {
+		return
+	}
+	names := Names(keys)
+	for name := range table {
+		if !slices.Contains(names, name) {
+			to.Unknown(path+"."+name, names)
+		}
 	}
 }
 
@@ -216,7 +226,7 @@ func Merge(into, running, next []Key) (needsRestart []string) {
 		value := running[i]
 		switch {
 		case !changed[k.Name]:
-		case k.merge != nil:
+		case k.merge != nil && slices.ContainsFunc(k.entry(), func(k Key) bool { return k.Reload == Identity }): // they are named
 			merged, waiting := k.merge(value.Value(), next[i].Value())
 			k.field.Set(reflect.ValueOf(merged))
 			needsRestart = append(needsRestart, waiting...)

@@ -14,15 +14,11 @@ import (
 // default is an empty list. Where one of its keys is an [Identity], a reload goes by the
 // entry: reload says whether entries may come and go, and each key what may become of it.
 func Tables[T any](name string, field *[]T, noun, example string, keys func(*T) []Key, reload Reload, help string) Key {
-	var merge func(running, next any) (any, []string)
-	entry := keys(new(T))
-	if slices.ContainsFunc(entry, func(k Key) bool { return k.Reload == Identity }) {
-		merge = func(running, next any) (any, []string) {
-			return mergeTables(name, keys, reload, running.([]T), next.([]T))
-		}
-	}
 	return Key{
-		Name: name, Reload: reload, Help: help, Entry: Names(entry), std: []string{}, entry: func() []Key { return keys(new(T)) }, field: reflect.ValueOf(field).Elem(), merge: merge,
+		Name: name, Reload: reload, Help: help, std: []string{}, entry: func() []Key { return keys(new(T)) }, field: reflect.ValueOf(field).Elem(),
+		merge: func(running, next any) (any, []string) {
+			return mergeTables(name, keys, reload, running.([]T), next.([]T))
+		},
 		decode: func(raw any, path string, to Reporter) {
 			list, ok := raw.([]any)
 			if !ok {
