@@ -210,10 +210,16 @@ func (g *Grant) cause() gtp.Cause {
 	return gtp.CauseSystemFailure
 }
 
-// wanted is what a terminal asks for, or in its place what it was granted, and of which families
-// the latter is.
-func (g *Grant) wanted(asked gtp.EndUserAddress) (gtp.EndUserAddress, Types) {
+// wanted is what a terminal asks for, or in its place what is its own by its subscription, or what it was
+// granted, and of which families the latter is.
+func (g *Grant) wanted(asked gtp.EndUserAddress, own *Service) (gtp.EndUserAddress, Types) {
 	var given Types
+	if own.Address4.IsValid() {
+		asked.IPv4 = own.Address4
+	}
+	if own.Prefix6.IsValid() {
+		asked.IPv6 = own.Prefix6.Addr()
+	}
 	if g == nil {
 		return asked, 0
 	}

@@ -80,7 +80,7 @@ func (e *Engine) createPrimary(t *transaction, m *gtp.CreateRequest, made *sessi
 	if cause != 0 {
 		return 0, cause
 	}
-	made.limits = e.subscribedRates(made, a)
+	made.limits = e.service(made, a).Rates
 	if made.has, cause = a.choose(m, may); !cause.Accepted() {
 		return 0, cause
 	}

@@ -58,10 +58,10 @@ func fuzzSteps(t *testing.T, in []byte) {
 		s.APNs[2].DHCP = true
 		if len(in) > 0 && in[0] >= fuzzSubscribed {
 			everything := Subscription{}
-			s.Subscribers = map[gtp.IMSI]Subscription{
+			s.Subscribers = subscribersOf(map[gtp.IMSI]Subscription{
 				testIMSI(1): everything, testIMSI(2): everything, testIMSI(3): everything,
-				testIMSI(7): {APNs: map[string]Types{"dual": TypeIPv4}}, testIMSI(8): {APNs: map[string]Types{"internet": 0}},
-			}
+				testIMSI(7): {APNs: []Service{{APN: "dual", Types: TypeIPv4}}}, testIMSI(8): {APNs: []Service{{APN: "internet"}}},
+			})
 		}
 	})
 	c := []context{w.open(1, "dual", gtp.PDPTypeIPv4v6), w.open(2, "dual", gtp.PDPTypeIPv4v6), w.open(3, "internet", gtp.PDPTypeIPv4)}

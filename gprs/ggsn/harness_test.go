@@ -24,6 +24,15 @@ var (
 	imsi1  = testIMSI(1)
 )
 
+// subscribersOf makes subscribers that may have what is said.
+func subscribersOf(by map[gtp.IMSI]Subscription) *Subscribers {
+	s, err := NewSubscribers(by)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
 func testIMSI(n int) gtp.IMSI {
 	digits := []byte("240010000000000")
 	for i := len(digits) - 1; n > 0; i-- {

@@ -14,13 +14,14 @@ import (
 // one: kept are the types of which it does. The cause says why it cannot.
 func (e *Engine) lease(s, prev *session, asks *gtp.EndUserAddress, g *Grant, c call) (kept Types, cause gtp.Cause) {
 	a := e.accessPoint(s)
-	want, given := g.wanted(*asks)
+	own := e.service(s, a)
+	want, given := g.wanted(*asks, &own)
 	if s.has.has(TypeIPv4) {
 		asked, isFixed := want.Static4()
 		if isFixed && (!given.has(TypeIPv4) || a.fixed4.has(asked)) {
 			s.marks |= markStatic4
 		}
-		p, cause := take(a.leases4(s), asked, isFixed, c)
+		p, cause := e.take(s, a, a.leases4(s), asked, isFixed, c)
 		if cause != 0 && prev.mayHand(TypeIPv4, markStatic4, s) && a.leases4(s).mayKeep(prev.lease4(), asked, isFixed) {
 			p, cause, kept = prev.lease4(), 0, TypeIPv4
 		}
@@ -34,7 +35,7 @@ func (e *Engine) lease(s, prev *session, asks *gtp.EndUserAddress, g *Grant, c c
 		if isFixed && (!given.has(TypeIPv6) || a.fixed6.has(asked)) {
 			s.marks |= markStatic6
 		}
-		p, cause := take(a.leases6(s), asked, isFixed, c)
+		p, cause := e.take(s, a, a.leases6(s), asked, isFixed, c)
 		if cause != 0 && prev.mayHand(TypeIPv6, markStatic6, s) && a.leases6(s).mayKeep(a.lease6(prev), asked, isFixed) {
 			p, cause, kept = a.lease6(prev), 0, kept|TypeIPv6
 		}
@@ -49,10 +50,11 @@ func (e *Engine) lease(s, prev *session, asks *gtp.EndUserAddress, g *Grant, c c
 	return kept, 0
 }
 
-// take takes the lease that a terminal asks for from the static ones, or any of the others.
-func take(l *leases, asked netip.Addr, isFixed bool, c call) (p netip.Prefix, cause gtp.Cause) {
+// take takes the lease that a terminal asks for, unless it is another's, from the static ones, or any of the
+// others.
+func (e *Engine) take(s *session, a *access, l *leases, asked netip.Addr, isFixed bool, c call) (p netip.Prefix, cause gtp.Cause) {
 	if isFixed {
-		if p = leaseOf(asked); len(l.named) == 0 || l.pool.TakeExact(p, c.now) != nil {
+		if p = leaseOf(asked); len(l.named) == 0 || e.foreign(s, a, p) || l.pool.TakeExact(p, c.now) != nil {
 			return netip.Prefix{}, gtp.CauseUnknownPDPType
 		}
 		return p, 0

@@ -8,8 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"time"
-
-	"github.com/isthmus-net/isthmus/gprs/gtp"
 )
 
 // Settings of an [Engine]. [Defaults] fills what has a usual value.
@@ -47,9 +45,10 @@ type Settings struct {
 	APNs    []APN
 	Default string
 
-	// Subscribers are those who may have contexts; nil: everybody may, everywhere. What is changed here
+	// Subscribers are those who may have contexts, and the addresses that are theirs alone; nil: everybody
+	// may, everywhere. What is changed here
 	// counts for contexts to come.
-	Subscribers map[gtp.IMSI]Subscription
+	Subscribers *Subscribers
 
 	Limits Limits
 }
@@ -133,7 +132,10 @@ func (s *Settings) checkAPNs() error {
 	if !known {
 		return fmt.Errorf("the default access point %s is none of those that are there", s.Default)
 	}
-	return checkOverlap(s.APNs)
+	if err := checkOverlap(s.APNs); err != nil {
+		return err
+	}
+	return s.checkSubscribers()
 }
 
 // checkOverlap refuses addresses that are in two pools of one network.

@@ -2,15 +2,48 @@
 
 package ggsn
 
-import "github.com/isthmus-net/isthmus/gprs/gtp"
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
 
-// Subscription is what a subscriber may use.
-type Subscription struct {
-	// APNs are the names of access points, in small letters, each with the PDP types that contexts may have
-	// there; 0: all that the access point has. nil: every access point.
-	APNs map[string]Types
-	// Rates are the highest of a context there; an access point that is not named has no limit by them.
-	Rates map[string]Rates
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+)
+
+// Subscription is what a subscriber may use: these access points; nil: every one.
+type Subscription struct{ APNs []Service }
+
+// Service is what a subscriber has at an access point.
+type Service struct {
+	APN   string // its name, in small letters
+	Types Types  // that contexts may have there; 0: all that the access point has
+	Rates Rates  // the highest of a context
+	// Address4 and Prefix6 are the subscriber's alone, of the static ones of the access point, and what its
+	// contexts get; not valid: any of a pool.
+	Address4 netip.Addr
+	Prefix6  netip.Prefix
+}
+
+// owned are the addresses that the service has, as leases.
+func (s *Service) owned() (list []netip.Prefix) {
+	if s.Address4.IsValid() {
+		list = append(list, netip.PrefixFrom(s.Address4, 32))
+	}
+	if s.Prefix6.IsValid() {
+		list = append(list, s.Prefix6)
+	}
+	return list
+}
+
+// at returns what the subscription has at an access point; nil: nothing of its own.
+func (s *Subscription) at(a *access) *Service {
+	key := a.key()
+	if i := slices.IndexFunc(s.APNs, func(one Service) bool { return one.APN == key }); i >= 0 {
+		return &s.APNs[i]
+	}
+	return nil
 }
 
 // everyType are all PDP types.
@@ -23,22 +56,115 @@ func (e *Engine) subscribed(s *session, a *access) (Types, gtp.Cause) {
 	if e.settings.Subscribers == nil {
 		return everyType, 0
 	}
-	imsi, valid := s.tid.IMSI()
-	subscription, known := e.settings.Subscribers[imsi]
-	types, named := subscription.APNs[a.key()]
-	switch all := subscription.APNs == nil; {
-	case valid && known && s.marks&markIMEI == 0 && (all || named && types == 0):
+	subscription, known := e.subscription(s)
+	service := subscription.at(a)
+	switch {
+	case known && (subscription.APNs == nil || service != nil && service.Types == 0):
 		return everyType, 0
-	case valid && known && s.marks&markIMEI == 0 && named:
-		return types, 0
+	case known && service != nil:
+		return service.Types, 0
 	case s.version == gtp.V0:
 		return 0, gtp.CauseUnknownAPN
 	}
 	return 0, gtp.CauseAPNDenied
 }
 
-// subscribedRates returns the highest rates that a session's contexts may have by its subscription.
-func (e *Engine) subscribedRates(s *session, a *access) Rates {
-	imsi, _ := s.tid.IMSI()
-	return e.settings.Subscribers[imsi].Rates[a.key()]
+// subscription returns that of a session; false: it has none.
+func (e *Engine) subscription(s *session) (Subscription, bool) {
+	imsi, valid := s.tid.IMSI()
+	if e.settings.Subscribers == nil || !valid || s.marked(markIMEI) {
+		return Subscription{}, false
+	}
+	subscription, known := e.settings.Subscribers.by[imsi]
+	return subscription, known
+}
+
+// service returns what a session's subscriber has at its access point; the zero value: nothing of its own.
+func (e *Engine) service(s *session, a *access) Service {
+	subscription, _ := e.subscription(s)
+	if service := subscription.at(a); service != nil {
+		return *service
+	}
+	return Service{}
+}
+
+// Subscribers are those who may have contexts, and whose addresses are theirs alone. It does not change.
+type Subscribers struct {
+	by map[gtp.IMSI]Subscription
+	// owners are those of addresses, by the names of access points.
+	owners map[string]map[netip.Prefix]gtp.IMSI
+}
+
+// NewSubscribers returns why two of them cannot have what is said. The map is not the caller's any more.
+func NewSubscribers(by map[gtp.IMSI]Subscription) (*Subscribers, error) {
+	all := &Subscribers{by: by, owners: map[string]map[netip.Prefix]gtp.IMSI{}}
+	for imsi, subscription := range by {
+		for i := range subscription.APNs {
+			service := &subscription.APNs[i]
+			for _, p := range service.owned() {
+				at := all.owners[service.APN]
+				if at == nil {
+					at = map[netip.Prefix]gtp.IMSI{}
+					all.owners[service.APN] = at
+				}
+				if other, taken := at[p]; taken {
+					return nil, fmt.Errorf("subscribers %s and %s have the same address: %s at access point %s", min(imsi.String(), other.String()), max(imsi.String(), other.String()), p, service.APN)
+				}
+				at[p] = imsi
+			}
+		}
+	}
+	return all, nil
+}
+
+// All returns what each of them may use; of nil, nothing.
+func (s *Subscribers) All() iter.Seq2[gtp.IMSI, Subscription] {
+	if s == nil {
+		return maps.All(map[gtp.IMSI]Subscription(nil))
+	}
+	return maps.All(s.by)
+}
+
+// Len is how many there are.
+func (s *Subscribers) Len() int { return len(s.by) }
+
+// checkSubscribers returns why subscribers cannot have the addresses that are theirs. Access points that
+// there are none of may be another node's.
+func (s *Settings) checkSubscribers() error {
+	if s.Subscribers == nil {
+		return nil
+	}
+	for i := range s.APNs {
+		for p, imsi := range s.Subscribers.owners[s.APNs[i].key()] {
+			if err := s.APNs[i].checkOwned(p); err != nil {
+				return fmt.Errorf("subscriber %s: %w", imsi, err)
+			}
+		}
+	}
+	return nil
+}
+
+// checkOwned returns why a lease cannot be a subscriber's.
+func (a *APN) checkOwned(p netip.Prefix) error {
+	static, bits := a.Static6, prefixBits
+	if p.Addr().Is4() {
+		static, bits = a.Static4, 32
+	}
+	switch {
+	case p != p.Masked() || p.Bits() != bits:
+		return fmt.Errorf("%s is no prefix of %d bits", p, bits)
+	case !slices.ContainsFunc(static, func(q netip.Prefix) bool { return q.Contains(p.Addr()) }):
+		return fmt.Errorf("%s is none of the static addresses of access point %s", p, a.Name)
+	}
+	return nil
+}
+
+// foreign reports whether a lease is a subscriber's, and not a session's own.
+func (e *Engine) foreign(s *session, a *access, p netip.Prefix) bool {
+	if e.settings.Subscribers == nil {
+		return false
+	}
+	owner, owned := e.settings.Subscribers.owners[a.key()][p]
+	imsi, valid := s.tid.IMSI()
+	return owned && (!valid || s.marked(markIMEI) || owner != imsi)
 }

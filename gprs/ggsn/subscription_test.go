@@ -11,7 +11,9 @@ import (
 // TestSubscriptions: a context is made where the subscriber may have it, of a type that both it and the
 // access point allow (TS 29.060 sections 7.3.2 and 7.7.1).
 func TestSubscriptions(t *testing.T) {
-	at := func(apn string, types Types) *Subscription { return &Subscription{APNs: map[string]Types{apn: types}} }
+	at := func(apn string, types Types) *Subscription {
+		return &Subscription{APNs: []Service{{APN: apn, Types: types}}}
+	}
 	for _, tt := range []struct {
 		name         string
 		subscription *Subscription
@@ -34,10 +36,11 @@ func TestSubscriptions(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, func(s *Settings) {
-				s.Subscribers = map[gtp.IMSI]Subscription{}
+				by := map[gtp.IMSI]Subscription{}
 				if tt.subscription != nil {
-					s.Subscribers[imsi1] = *tt.subscription
+					by[imsi1] = *tt.subscription
 				}
+				s.Subscribers = subscribersOf(by)
 			})
 			m := w.createRequest(imsi1, tt.apn, tt.kind)
 			if c := w.create(m); c.Cause != tt.want {
@@ -53,7 +56,7 @@ func TestSubscriptions(t *testing.T) {
 // TestSubscriptionNot: whoever has no IMSI has no subscription, and version 0 has no cause of its own for it.
 func TestSubscriptionNot(t *testing.T) {
 	w := newWorld(t, func(s *Settings) {
-		s.Subscribers = map[gtp.IMSI]Subscription{imsi1: {APNs: map[string]Types{"internet": 0}}, gtp.IMSI{1, 2, 3, 4, 5, 6, 7, 0xf8}: {}}
+		s.Subscribers = subscribersOf(map[gtp.IMSI]Subscription{imsi1: {APNs: []Service{{APN: "internet"}}}, gtp.IMSI{1, 2, 3, 4, 5, 6, 7, 0xf8}: {}})
 	})
 	m := w.createRequest(imsi1, "internet", gtp.PDPTypeIPv4)
 	m.IMSI.Present, m.IMEI = false, gtp.Some(gtp.IMEI{1, 2, 3, 4, 5, 6, 7, 0xf8})
@@ -72,14 +75,14 @@ func TestSubscriptionNot(t *testing.T) {
 // it was.
 func TestSubscriptionTaken(t *testing.T) {
 	w := newWorld(t, func(s *Settings) {
-		s.Subscribers = map[gtp.IMSI]Subscription{imsi1: {APNs: map[string]Types{"dual": TypeIPv4}}}
+		s.Subscribers = subscribersOf(map[gtp.IMSI]Subscription{imsi1: {APNs: []Service{{APN: "dual", Types: TypeIPv4}}}})
 	})
 	m := w.createRequest(imsi1, "dual", gtp.PDPTypeIPv4v6)
 	if c := w.create(m); c.Cause != gtp.CauseNewPDPTypeNetwork {
 		t.Fatal(c.Cause)
 	}
 	next := testSettings()
-	next.Subscribers = map[gtp.IMSI]Subscription{}
+	next.Subscribers = subscribersOf(nil)
 	if err := w.e.Reconfigure(next, w.now, &w.out); err != nil {
 		t.Fatal(err)
 	}

@@ -98,7 +98,7 @@ func (s *Subscriber) checkAKA(c *config.Checker) {
 	}
 }
 
-// unique wants each name to be that of one subscriber.
+// unique wants each name, and at an access point each address, to be that of one subscriber.
 func unique(all []*Subscriber, c *config.Checker) {
 	seen := map[string]bool{}
 	one := func(path, kind, value string) {
@@ -114,6 +114,15 @@ func unique(all []*Subscriber, c *config.Checker) {
 		one(at+".private_id", "private ", s.PrivateID)
 		for j, id := range s.PublicIDs {
 			one(fmt.Sprintf("%s.public_ids[%d]", at, j), "public ", canonical(id))
+		}
+		for j, a := range s.APNs {
+			apn := strings.ToLower(a.Name)
+			if a.Address4.IsValid() {
+				one(fmt.Sprintf("%s.apn[%d].address4", at, j), apn+" ", a.Address4.String())
+			}
+			if a.Prefix6.IsValid() {
+				one(fmt.Sprintf("%s.apn[%d].prefix6", at, j), apn+" ", a.Prefix6.String())
+			}
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"net/netip"
 	"regexp"
 	"strings"
 
@@ -99,11 +100,21 @@ var (
 	apnName   = matching("internet", `[A-Za-z0-9]([A-Za-z0-9.-]{0,97}[A-Za-z0-9])?`, "the name of an access point")
 )
 
+// prefix64 parses the prefix of a link.
+var prefix64 = key.Text("2001:db8:6f00:9::/64", func(s string) (netip.Prefix, *key.Fault) {
+	p, f := key.PrefixLike(s, "2001:db8:6f00:9::/64")
+	if f == nil && (!p.Addr().Is6() || p.Bits() != 64) {
+		f = key.Wrong("write one like 2001:db8:6f00:9::/64", "%s is no /64", p)
+	}
+	return p, f
+})
+
 // Of a file of a hundred thousand subscribers each parser is made once.
 var (
 	optionalIMSI, optionalMSISDN, optionalPrivateID = key.Optional(imsi), key.Optional(msisdn), key.Optional(privateID)
 	publicIDs, optionalURI                          = key.List(publicID), key.Optional(sipURI)
 	optionalKey, optionalPassword                   = key.Optional(secretKey), key.Optional(password)
 	optionalMD5, optionalSHA256                     = key.Optional(digest(32)), key.Optional(digest(64))
+	optionalAddress, optionalPrefix                 = key.Optional(key.Address4), key.Optional(prefix64)
 	apnTypes, rate                                  = key.List(key.OneOf(IPv4, IPv6, IPv4v6)), key.Integer[int](0, maxRate)
 )

@@ -3,6 +3,8 @@
 package subscriber
 
 import (
+	"net/netip"
+
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/config/key"
 )
@@ -34,6 +36,9 @@ type APN struct {
 	Name           string
 	Types          []string
 	MaxUp, MaxDown int // kbit/s
+	// Address4 and Prefix6, a /64, are the subscriber's alone; not valid: any.
+	Address4 netip.Addr
+	Prefix6  netip.Prefix
 }
 
 // maxRate is the highest that a profile can say, in kbit/s (TS 24.008 section 10.5.6.5).
@@ -81,6 +86,8 @@ func (a *APN) keys() []key.Key {
 		key.Of("types", &a.Types, []string{}, apnTypes, key.Live, `Of "ipv4", "ipv6", "ipv4v6". Empty: all that the access point has.`),
 		key.Of("max_up", &a.MaxUp, 0, rate, key.Live, "The highest rate from the terminal by a context there, in kbit/s, also where the access point has a higher one. 0: that."),
 		key.Of("max_down", &a.MaxDown, 0, rate, key.Live, "The same to the terminal."),
+		key.Of("address4", &a.Address4, "", optionalAddress, key.Live, "The IPv4 address that contexts there have, and no one else: of the access point's static4. Empty: any."),
+		key.Of("prefix6", &a.Prefix6, "", optionalPrefix, key.Live, "The same of IPv6: a /64 of static6."),
 	}
 }
 

@@ -51,13 +51,13 @@ type GGSN struct {
 	host     *port.Host     // to look at; open while running
 	here     port.Namespace // likewise
 	sockets  sockets
-	names    []string    // of the devices, by the numbers of networks
-	vrfs     []string    // likewise; empty: none
-	networks []*network  // likewise
-	leaving  []pool      // no longer named, but contexts have addresses of it
-	taken    []pool      // the same of an earlier process, and led elsewhere: its contexts end
-	who      subscribers // by cfg
-	radius   *authorizer // nil: no server is asked
+	names    []string          // of the devices, by the numbers of networks
+	vrfs     []string          // likewise; empty: none
+	networks []*network        // likewise
+	leaving  []pool            // no longer named, but contexts have addresses of it
+	taken    []pool            // the same of an earlier process, and led elsewhere: its contexts end
+	who      *ggsn.Subscribers // by cfg
+	radius   *authorizer       // nil: no server is asked
 	saved    *kept.Saved
 	adopted  int             // contexts of an earlier process
 	draining bool            // contexts are refused

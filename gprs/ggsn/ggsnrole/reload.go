@@ -46,7 +46,7 @@ func (g *GGSN) Prepare(next Settings) (role.Change, error) {
 // change applies a configuration: the routes that come first, then the engine, then those that
 // go. Pools that are no longer named stay as long as contexts have addresses of them, which is
 // known when no more are given. After an error all is as before; g.mu is held.
-func (g *GGSN) change(next *Settings, who subscribers) error {
+func (g *GGSN) change(next *Settings, who *ggsn.Subscribers) error {
 	undo, err := g.lead(next)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (g *GGSN) keep() (err error) {
 }
 
 // reconfigure gives the engine a configuration; g.mu is held.
-func (g *GGSN) reconfigure(cfg *Settings, who subscribers) error {
+func (g *GGSN) reconfigure(cfg *Settings, who *ggsn.Subscribers) error {
 	settings, err := engineSettings(cfg, who, g.own, 0)
 	if err != nil {
 		return err

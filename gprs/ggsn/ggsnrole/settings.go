@@ -27,7 +27,7 @@ func (s *Settings) sources(at own) own {
 
 // engineSettings turns a configuration into the engine's settings. at are the addresses of this
 // host by VRF.
-func engineSettings(s *Settings, who subscribers, at map[string]own, counter uint8) (ggsn.Settings, error) {
+func engineSettings(s *Settings, who *ggsn.Subscribers, at map[string]own, counter uint8) (ggsn.Settings, error) {
 	e := ggsn.Defaults()
 	e.Address4, e.Address6, e.Peers, e.ReversedTID = s.GSNAddress4, s.GSNAddress6, s.Peers, s.ReversedTID
 	e.T3Response, e.N3Requests, e.EchoInterval, e.PathHold = s.T3Response, s.N3Requests, s.EchoInterval, s.PathHold

@@ -14,11 +14,9 @@ import (
 	"github.com/isthmus-net/isthmus/internal/subscriber"
 )
 
-// subscribers are those who may have contexts, and of which networks; nil: everybody, of all.
-type subscribers = map[gtp.IMSI]ggsn.Subscription
-
-// readSubscribers reads them from a file; an empty path is nil.
-func readSubscribers(path string) (subscribers, error) {
+// readSubscribers reads those who may have contexts, and of which networks, from a file; an empty path is nil:
+// everybody, of all.
+func readSubscribers(path string) (*ggsn.Subscribers, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -26,7 +24,7 @@ func readSubscribers(path string) (subscribers, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := subscribers{}
+	all := map[gtp.IMSI]ggsn.Subscription{}
 	for _, one := range file.All {
 		if one.IMSI == "" { // of SIP alone
 			continue
@@ -37,40 +35,34 @@ func readSubscribers(path string) (subscribers, error) {
 		}
 		all[imsi] = subscription(one.APNs)
 	}
-	return all, nil
+	return ggsn.NewSubscribers(all)
 }
 
 // subscription is what somebody may use whose access points are these; none are all.
 func subscription(apns []subscriber.APN) (s ggsn.Subscription) {
 	for _, a := range apns {
-		if s.APNs == nil {
-			s.APNs = map[string]ggsn.Types{}
+		service := ggsn.Service{
+			APN: strings.ToLower(a.Name), Rates: ggsn.Rates{Up: uint32(a.MaxUp), Down: uint32(a.MaxDown)},
+			Address4: a.Address4, Prefix6: a.Prefix6,
 		}
-		var types ggsn.Types
 		for _, t := range a.Types {
-			types |= typeBits[PDPType(t)]
+			service.Types |= typeBits[PDPType(t)]
 		}
-		s.APNs[strings.ToLower(a.Name)] = types
-		if rates := (ggsn.Rates{Up: uint32(a.MaxUp), Down: uint32(a.MaxDown)}); rates != (ggsn.Rates{}) {
-			if s.Rates == nil {
-				s.Rates = map[string]ggsn.Rates{}
-			}
-			s.Rates[strings.ToLower(a.Name)] = rates
-		}
+		s.APNs = append(s.APNs, service)
 	}
 	return s
 }
 
 // nobody says that a node serves no one; empty: it does.
-func nobody(path string, who subscribers) string {
-	if who == nil || len(who) > 0 {
+func nobody(path string, who *ggsn.Subscribers) string {
+	if who == nil || who.Len() > 0 {
 		return ""
 	}
 	return "no terminal will get a context, because no subscriber in " + path + " has an imsi"
 }
 
 // warnOf logs that nobody will be served, when that begins.
-func (g *GGSN) warnOf(who subscribers) {
+func (g *GGSN) warnOf(who *ggsn.Subscribers) {
 	if why := nobody(g.cfg.SubscribersFile, who); why != "" {
 		g.log.Warn(why)
 	}
@@ -81,6 +73,9 @@ func examineSubscribers(s *Settings) []role.Finding {
 	who, err := readSubscribers(s.SubscribersFile)
 	if err != nil {
 		return role.Problems(err)
+	}
+	if _, err := engineSettings(s, who, nil, 0); err != nil {
+		return role.Problems(fmt.Errorf("%s %q: %s: %w", name, s.Name, s.SubscribersFile, err))
 	}
 	if why := nobody(s.SubscribersFile, who); why != "" {
 		return role.Warnings(name, s.Name, []string{why})
@@ -93,11 +88,11 @@ const maxStrange = 5
 
 // strangeAPNs notes access points that subscribers may use, and this node does not have: they may be another
 // node's, or misspelt.
-func (s *Settings) strangeAPNs(who subscribers) (found []role.Finding) {
+func (s *Settings) strangeAPNs(who *ggsn.Subscribers) (found []role.Finding) {
 	users := map[string]int{}
-	for _, one := range who {
-		for apn := range one.APNs {
-			users[apn]++
+	for _, one := range who.All() {
+		for i := range one.APNs {
+			users[one.APNs[i].APN]++
 		}
 	}
 	for i := range s.APNs {

@@ -5,6 +5,8 @@ package ggsnrole
 import (
 	"fmt"
 	"log/slog"
+	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,6 +34,8 @@ imsi = "240010000000001"
 imsi = "240010000000002"
 [[subscriber.apn]]
 name = "Internet"
+address4 = "10.47.0.9"
+prefix6 = "2001:db8:7100:9::/64"
 [[subscriber.apn]]
 name = "ims"
 types = ["ipv6", "ipv4v6"]
@@ -51,9 +55,12 @@ password = "x"
 	}
 	want := map[gtp.IMSI]ggsn.Subscription{
 		imsi("240010000000001"): {},
-		imsi("240010000000002"): {APNs: map[string]ggsn.Types{"internet": 0, "ims": ggsn.TypeIPv6 | ggsn.TypeIPv4v6}},
+		imsi("240010000000002"): {APNs: []ggsn.Service{
+			{APN: "internet", Address4: netip.MustParseAddr("10.47.0.9"), Prefix6: netip.MustParsePrefix("2001:db8:7100:9::/64")},
+			{APN: "ims", Types: ggsn.TypeIPv6 | ggsn.TypeIPv4v6},
+		}},
 	}
-	if fmt.Sprint(all) != fmt.Sprint(want) {
+	if all := maps.Collect(all.All()); fmt.Sprint(all) != fmt.Sprint(want) {
 		t.Errorf("%v, want %v", all, want)
 	}
 }
@@ -68,7 +75,8 @@ func TestSubscribersMissing(t *testing.T) {
 	for text, want := range map[string][]string{
 		"[[subscriber]]\nprivate_id = \"bob\"\npassword = \"x\"\n": {"no terminal will get a context"},
 		one: nil,
-		one + "[[subscriber.apn]]\nname = \"inernet\"\n": {"no access point inernet, which subscribers may use: 1 in"},
+		one + "[[subscriber.apn]]\nname = \"internet\"\naddress4 = \"10.99.0.1\"\n": {"subscriber 240010000000001: 10.99.0.1/32 is none of the static addresses of access point internet"},
+		one + "[[subscriber.apn]]\nname = \"inernet\"\n":                            {"no access point inernet, which subscribers may use: 1 in"},
 	} {
 		cfg.SubscribersFile = writeSubscribers(t, text)
 		found := examineSubscribers(&cfg)

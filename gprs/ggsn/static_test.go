@@ -1,0 +1,164 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+)
+
+const (
+	own4 = "10.47.0.9"
+	own6 = "2001:db8:7100:9::/64"
+)
+
+// withStatic gives the first test subscriber addresses of its own at the access point dual; the others, of
+// whom there are three, may use what they like.
+func withStatic(s *Settings) {
+	s.Subscribers = subscribersOf(map[gtp.IMSI]Subscription{
+		testIMSI(1): {APNs: []Service{ownService(), {APN: "internet"}}},
+		testIMSI(2): {}, testIMSI(3): {}, testIMSI(4): {},
+	})
+}
+
+func ownService() Service {
+	return Service{APN: "dual", Address4: netip.MustParseAddr(own4), Prefix6: netip.MustParsePrefix(own6)}
+}
+
+// TestStatic gives a subscriber its own addresses, whatever it asks for and also over a restart, and no one
+// else; at another access point it gets any.
+func TestStatic(t *testing.T) {
+	w := newWorld(t, withStatic)
+	others := w.createRequest(testIMSI(2), "dual", gtp.PDPTypeIPv4)
+	others.EndUserAddress.Value.IPv4 = netip.MustParseAddr(own4)
+	if c := w.create(others); c.Cause != gtp.CauseUnknownPDPType {
+		t.Errorf("another asks for it: %v", c.Cause)
+	}
+	m := w.createRequest(testIMSI(1), "dual", gtp.PDPTypeIPv4v6)
+	m.CommonFlags = gtp.Some(gtp.FlagDualAddressBearer)
+	m.EndUserAddress.Value.IPv4 = netip.MustParseAddr("10.47.0.77")
+	for step := range 3 {
+		c := w.create(m) // from the second time on in place of what there is
+		if got := c.EndUserAddress.Value; !c.Cause.Accepted() || got.IPv4 != netip.MustParseAddr(own4) || !netip.MustParsePrefix(own6).Contains(got.IPv6) {
+			t.Fatalf("step %d: %v, %v", step, c.Cause, got)
+		}
+		if step == 1 {
+			s := testSettings()
+			withStatic(&s)
+			if lost := w.succeed(s, w.e.AppendState(nil)); lost != 0 {
+				t.Fatalf("%d lost by a restart", lost)
+			}
+		}
+	}
+	m.NSAPI = 6
+	if c := w.create(m); c.Cause != gtp.CauseUnknownPDPType {
+		t.Errorf("a second time: %v", c.Cause)
+	}
+	m = w.createRequest(testIMSI(1), "internet", gtp.PDPTypeIPv4)
+	m.NSAPI = 7
+	if c := w.create(m); !c.Cause.Accepted() || !netip.MustParsePrefix("10.45.0.0/16").Contains(c.EndUserAddress.Value.IPv4) {
+		t.Errorf("elsewhere: %v", c.Cause)
+	}
+	// Of static ones that are nobody's, whoever asks gets one.
+	others.EndUserAddress.Value.IPv4 = netip.MustParseAddr("10.47.0.10")
+	if c := w.create(others); !c.Cause.Accepted() {
+		t.Errorf("another's: %v", c.Cause)
+	}
+}
+
+// TestStaticGranted: what RADIUS grants counts in place of the file, but for what is another's.
+func TestStaticGranted(t *testing.T) {
+	for _, row := range []struct {
+		n     int
+		grant string
+		want  gtp.Cause
+	}{
+		{1, own4, gtp.CauseAccepted}, {1, "10.47.0.20", gtp.CauseAccepted}, {1, "10.46.0.20", gtp.CauseAccepted},
+		{2, own4, gtp.CauseUnknownPDPType},
+	} {
+		t.Run(fmt.Sprint(row.n, " ", row.grant), func(t *testing.T) {
+			w := newAuthorized(t, withStatic)
+			_, a := w.asks(w.createRequest(testIMSI(row.n), "dual", gtp.PDPTypeIPv4))
+			var r gtp.CreateResponse
+			w.answer(w.authorize(a.Ticket, Grant{Address4: netip.MustParseAddr(row.grant)}), &r)
+			if r.Cause != row.want || r.Cause.Accepted() && r.EndUserAddress.Value.IPv4 != netip.MustParseAddr(row.grant) {
+				t.Errorf("%v, %v", r.Cause, r.EndUserAddress.Value)
+			}
+		})
+	}
+}
+
+// TestStaticReload makes an address that somebody else has a subscriber's: the one keeps it until its context
+// ends, and the other gets it then.
+func TestStaticReload(t *testing.T) {
+	w := newWorld(t, nil)
+	m := w.createRequest(testIMSI(2), "dual", gtp.PDPTypeIPv4)
+	m.EndUserAddress.Value.IPv4 = netip.MustParseAddr(own4)
+	first := w.create(m)
+	s := testSettings()
+	withStatic(&s)
+	if err := w.e.Reconfigure(s, w.now, &w.out); err != nil {
+		t.Fatal(err)
+	}
+	own := w.createRequest(testIMSI(1), "dual", gtp.PDPTypeIPv4)
+	if c := w.create(own); c.Cause != gtp.CauseUnknownPDPType {
+		t.Errorf("while another has it: %v", c.Cause)
+	}
+	w.remove(first.TEIDControl.Value, 5, true)
+	if c := w.create(own); !c.Cause.Accepted() || c.EndUserAddress.Value.IPv4 != netip.MustParseAddr(own4) {
+		t.Errorf("then: %v", c.Cause)
+	}
+}
+
+// TestStaticSettings refuses addresses that are of no static pool, or of two subscribers.
+func TestStaticSettings(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		with func(*Service)
+		want string
+	}{
+		{"outside", func(own *Service) { own.Address4 = netip.MustParseAddr("10.46.0.1") }, "none of the static addresses of access point dual"},
+		{"a prefix outside", func(own *Service) { own.Prefix6 = netip.MustParsePrefix("2001:db8:7000::/64") }, "none of the static"},
+		{"a prefix of another length", func(own *Service) { own.Prefix6 = netip.MustParsePrefix("2001:db8:7100::/60") }, "no prefix of 64 bits"},
+		{"at an access point of another node", func(own *Service) { own.APN, own.Address4 = "nowhere", netip.MustParseAddr("10.99.0.1") }, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			own := ownService()
+			row.with(&own)
+			s := testSettings()
+			s.Subscribers = subscribersOf(map[gtp.IMSI]Subscription{testIMSI(1): {APNs: []Service{own}}})
+			switch err := s.Check(); {
+			case row.want == "" && err != nil, row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)):
+				t.Errorf("%v, want %q", err, row.want)
+			}
+		})
+	}
+	both := Subscription{APNs: []Service{ownService()}}
+	if _, err := NewSubscribers(map[gtp.IMSI]Subscription{testIMSI(1): both, testIMSI(2): both}); err == nil || !strings.Contains(err.Error(), "have the same address: 10.47.0.9/32") {
+		t.Errorf("of two: %v", err)
+	}
+}
+
+// BenchmarkReconfigureStatic takes a hundred thousand subscribers with addresses of their own while no packet
+// passes.
+func BenchmarkReconfigureStatic(b *testing.B) {
+	s := testSettings()
+	s.APNs[2].Static4 = prefixes("10.48.0.0/14")
+	by := make(map[gtp.IMSI]Subscription)
+	at := netip.MustParseAddr("10.48.0.0")
+	for n := range 100_000 {
+		at = at.Next()
+		by[testIMSI(n)] = Subscription{APNs: []Service{{APN: "dual", Address4: at}}}
+	}
+	s.Subscribers = subscribersOf(by)
+	w := newWorld(b, nil)
+	for b.Loop() {
+		if err := w.e.Reconfigure(s, w.now, &w.out); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
