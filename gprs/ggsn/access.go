@@ -5,6 +5,7 @@ package ggsn
 import (
 	"bytes"
 	"errors"
+	"math/bits"
 	"net/netip"
 	"slices"
 
@@ -53,7 +54,7 @@ func (a *access) all() [4]*leases { return [4]*leases{&a.four, &a.six, &a.fixed4
 
 // leaseBits are the lengths of an access point's leases, in the order of [access.all].
 func (a *APN) leaseBits() [4]int {
-	six := prefixBits
+	six := prefixBits - bits.TrailingZeros(uint(max(a.LinkPrefixes, 1)))
 	if a.Delegate > 0 {
 		six = a.Delegate
 	}

@@ -31,6 +31,9 @@ type APN struct {
 	// Delegate is the length of the prefixes that contexts have of Pools6, in whose first /64 their
 	// links are and the rest of which DHCPv6 delegates; 0: contexts have the /64 of their link alone.
 	Delegate int
+	// LinkPrefixes is how many /64 the link of a context has of Pools6, each with advertisements of its own:
+	// a power of 2; 0: one.
+	LinkPrefixes int
 	// DelegationTime is how long a delegated prefix lasts without being extended.
 	DelegationTime time.Duration
 	// Hold is how long an address is not given to another after its context ended.
@@ -158,6 +161,9 @@ func (a *APN) check() error {
 		return errors.New("a time is negative")
 	}
 	if err := a.checkDelegation(); err != nil {
+		return err
+	}
+	if err := a.checkLinkPrefixes(); err != nil {
 		return err
 	}
 	if err := a.Marks.check(); err != nil {

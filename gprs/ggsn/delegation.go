@@ -112,7 +112,7 @@ func (e *Engine) otherLength(vrf uint8, p netip.Prefix, than *leases) bool {
 func (v *vrf) setDelegate(apns []*access, number uint8) {
 	v.delegate = nil
 	for _, a := range apns {
-		if n := a.six.bits; a.VRF == number && a.Delegate > 0 && n > 0 && !slices.Contains(v.delegate, n) {
+		if n := a.six.bits; a.VRF == number && n > 0 && n < prefixBits && !slices.Contains(v.delegate, n) {
 			v.delegate = append(v.delegate, n)
 		}
 	}
@@ -121,14 +121,18 @@ func (v *vrf) setDelegate(apns []*access, number uint8) {
 }
 
 // find6 returns the session that has an address, given its upper half, by the longest prefix:
-// that of a link, or one that is delegated.
+// one of those of a link, or one that is delegated.
 func (e *Engine) find6(v *vrf, n uint64) handle {
 	if h := v.by6[n]; h != 0 {
 		return h
 	}
 	for _, bits := range v.delegate {
 		base := n &^ (1<<(prefixBits-bits) - 1) // where the link of the session is
-		if h := v.by6[base]; h != 0 && e.delegated(h, e.at).Contains(addr6(n, 0)) {
+		h := v.by6[base]
+		if h == 0 {
+			continue
+		}
+		if s := e.sessions.at(h); n-s.prefix <= uint64(e.accessPoint(s).morePrefixes(s)) || e.delegated(h, e.at).Contains(addr6(n, 0)) {
 			return h
 		}
 	}

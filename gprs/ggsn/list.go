@@ -137,6 +137,9 @@ func (e *Engine) describe(h handle) ContextInfo {
 	}
 	if s.has.has(TypeIPv6) {
 		info.Prefix6 = s.prefixOf()
+		if a := e.accessPoint(s); a.morePrefixes(s) > 0 {
+			info.Prefix6 = a.lease6(s)
+		}
 		info.Delegated6 = e.delegated(x.session, e.at)
 		binary.BigEndian.PutUint64(info.InterfaceID[:], s.interfaceID)
 	}

@@ -3,6 +3,8 @@
 package ggsn
 
 import (
+	"net/netip"
+
 	"github.com/isthmus-net/isthmus/gprs/link"
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
@@ -14,7 +16,7 @@ func (a *APN) linkSettings(uuid [16]byte) link.Settings {
 
 // toRouter answers a packet that is for the router of the link, or for a group of it.
 func (e *Engine) toRouter(c call, x handle, s *session, p packet.IPv6) Reason {
-	l := s.link()
+	l := e.link(s)
 	if e.accessPoint(s).Delegate > 0 {
 		e.delegator = delegator{e, c, x}
 		l.Delegations = &e.delegator
@@ -24,6 +26,9 @@ func (e *Engine) toRouter(c call, x handle, s *session, p packet.IPv6) Reason {
 	switch {
 	case v.Answered():
 		e.encapsulate(c, x, s, b)
+		if v == link.Advertised {
+			e.advertiseFurther(s, x, l, packet.IPv6(b).Dst(), c)
+		}
 	case v != link.ListenerReport && v != link.OtherNeighbor && v != link.AdvertisedLately:
 		return LinkControl
 	}
@@ -47,11 +52,20 @@ func (e *Engine) advertDue(s *session, c call) {
 	}
 }
 
+// advertiseFurther sends the advertisements of further prefixes behind that of the first.
+func (e *Engine) advertiseFurther(s *session, x handle, l link.Link, to netip.Addr, c call) {
+	for n := 1; n <= l.More; n++ {
+		e.encapsulate(c, x, s, e.accessPoint(s).router.AdvertiseFurther(c.out.Alloc(packet.MinMTU), l, n, to))
+	}
+}
+
 func (e *Engine) advertise(s *session, c call) {
-	b, next := e.accessPoint(s).router.Advertise(c.out.Alloc(packet.MinMTU), s.link(), &s.linkState, e.random.Uint64(), c.now)
+	l := e.link(s)
+	b, next := e.accessPoint(s).router.Advertise(c.out.Alloc(packet.MinMTU), l, &s.linkState, e.random.Uint64(), c.now)
 	if len(b) > 0 {
 		e.stats.Adverts++
 		e.encapsulate(c, s.first, s, b)
+		e.advertiseFurther(s, s.first, l, packet.AllNodes, c)
 	}
 	s.advertAt = next.Sub(e.epoch)
 }

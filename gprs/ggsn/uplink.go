@@ -138,7 +138,7 @@ func (e *Engine) up6(c call, x handle, u *pdpContext, s *session, p packet.IPv6)
 	from, to := binary.BigEndian.Uint64(src[:]), binary.BigEndian.Uint64(dst[:])
 	v := e.vrfOf(s)
 	own := from == s.prefix || e.find6(v, from) == u.session
-	if !own && !s.link().Has(src) && !p.Src().IsUnspecified() {
+	if !own && !e.link(s).Has(src) && !p.Src().IsUnspecified() {
 		if from&linkLocalMask == linkLocal {
 			return SpoofedLinkLocal
 		}
@@ -174,7 +174,9 @@ func (e *Engine) up6(c call, x handle, u *pdpContext, s *session, p packet.IPv6)
 const linkLocalMask uint64 = 0xffc0 << 48
 
 // link is the IPv6 link that a session's contexts are.
-func (s *session) link() link.Link { return link.Link{Prefix: s.prefix, ID: s.interfaceID} }
+func (e *Engine) link(s *session) link.Link {
+	return link.Link{Prefix: s.prefix, More: e.accessPoint(s).morePrefixes(s), ID: s.interfaceID}
+}
 
 // seen counts a packet of the terminal.
 func (u *pdpContext) seen(c call, octets int) {

@@ -30,11 +30,12 @@ const linkLocal uint64 = 0xfe80 << 48
 // RouterAddress is the link-local address of the router on every link.
 var RouterAddress = address(linkLocal, RouterID)
 
-// Link is what tells one link from another: the prefix of the context, a /64, and the
-// interface identifier of the terminal's link-local address; and who delegates prefixes to
-// the terminal, nil: nobody does.
+// Link is what tells one link from another: the prefix of the context, a /64, how many more
+// follow it, and the interface identifier of the terminal's link-local address; and who
+// delegates prefixes to the terminal, nil: nobody does.
 type Link struct {
 	Prefix, ID  uint64
+	More        int
 	Delegations Delegations
 }
 
@@ -57,10 +58,10 @@ func (s *State) lately(now time.Time) bool {
 var answerLimit = ratelimit.PerSecond(20, 40)
 
 // Has reports whether the terminal may send from an address: its link-local one, or one
-// of the prefix.
+// of the prefixes.
 func (l Link) Has(a *[16]byte) bool {
 	high := binary.BigEndian.Uint64(a[:])
-	return high == l.Prefix || high == linkLocal && binary.BigEndian.Uint64(a[8:]) == l.ID
+	return high-l.Prefix <= uint64(l.More) || high == linkLocal && binary.BigEndian.Uint64(a[8:]) == l.ID
 }
 
 // Address returns the terminal's link-local address.

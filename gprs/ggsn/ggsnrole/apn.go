@@ -21,6 +21,7 @@ type APN struct {
 	Name                             string
 	Types                            []PDPType // empty: those that the pools have addresses for
 	Pool4, Pool6, Static4, Static6   []netip.Prefix
+	LinkPrefixes                     int
 	Delegate                         int // bits; 0: nothing is delegated
 	DelegationTime                   time.Duration
 	PoolAlarm                        int // percent; 0: none
@@ -89,6 +90,8 @@ func (a *APN) keys() []key.Key {
 			"IPv6 prefixes of which each context gets a /64. RFC 3314, section 2.3."),
 		key.Of("static4", &a.Static4, []string{}, key.List(prefix4), key.Live, "IPv4 addresses that terminals may ask for."),
 		key.Of("static6", &a.Static6, []string{}, key.List(prefix64), key.Live, "The same of IPv6, each with its /64."),
+		key.Of("link_prefixes", &a.LinkPrefixes, 1, linkPrefixes, key.Restart,
+			"How many /64 of pool6 a terminal has on its link, 1, 2, 4, 8 or 16, each told by advertisements of its own: a host may use several networks at once. Telephones by TS 23.060 may take the first alone."),
 		key.Of("delegate", &a.Delegate, 0, orNone(key.Integer[int](32, 63)), key.Restart,
 			"Length of the prefix of pool6 that each context has for routers behind its terminal, such as 56: the first /64 is that of the link, the rest DHCPv6 delegates. 0: a /64 alone. RFC 6459, section 5.3; RFC 6603."),
 		key.Of("delegation_time", &a.DelegationTime, "24h", key.Duration(time.Minute, 365*24*time.Hour), key.Live,
@@ -156,6 +159,15 @@ func (a *APN) types() (set ggsn.Types) {
 		set |= ggsn.TypeIPv4v6
 	}
 	return set
+}
+
+// linkPrefixes parses how many prefixes a link has.
+func linkPrefixes(raw any) (int, *key.Fault) {
+	n, f := key.Integer[int](1, 16)(raw)
+	if f == nil && n&(n-1) != 0 {
+		f = key.Wrong("write 1, 2, 4, 8 or 16", "%d is no power of 2", n)
+	}
+	return n, f
 }
 
 // orNone lets 0 stand beside what a parser takes.

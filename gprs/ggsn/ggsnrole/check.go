@@ -111,6 +111,8 @@ func (a *APN) checkDelegate(c *config.Checker, path string) {
 	case a.Delegate == 0 || !c.OK(at, path+".dhcp"):
 	case len(a.Pool6) == 0:
 		c.Fail(at, "there is no prefix to delegate", `add pool6 = ["2001:db8:6000::/40"] with prefixes that are routed to this host`)
+	case a.LinkPrefixes > 1:
+		c.Fail(path+".link_prefixes", "what follows the first prefix of a link is delegated", "leave link_prefixes out, or delegate")
 	case !a.DHCP:
 		c.Fail(at, "prefixes are delegated by DHCPv6, which is switched off", "leave dhcp = false out, or delegate")
 	}

@@ -78,6 +78,10 @@ func TestKeysOfAddresses(t *testing.T) {
 		{configtest.InEffect(t, "ggsn.apn", "pool6"), `pool6 = ["2001:db8:7777::/48"]`, has("2001:db8:7777::/48", gtp.PDPTypeIPv6)},
 		{configtest.InEffect(t, "ggsn.apn", "static4"), `static4 = ["10.47.0.7"]`, static("10.47.0.7")},
 		{configtest.InEffect(t, "ggsn.apn", "static6"), `static6 = ["2001:db8:7100::/56"]`, static("2001:db8:7100:5::1")},
+		{configtest.InEffect(t, "ggsn.apn", "link_prefixes"), "pool6 = [\"2001:db8:7777::/48\"]\nlink_prefixes = 4", func(b *bench) {
+			b.create(sgsn, request(1, sgsn, gtp.PDPTypeIPv6))
+			b.wants("advertisements, of a first prefix and of three more", b.advertised(4*time.Second, []byte{134, 0}) >= 4, true)
+		}},
 		{configtest.InEffect(t, "ggsn.apn", "delegate"), "pool6 = [\"2001:db8:7777::/48\"]\ndelegate = 56", func(b *bench) {
 			for n := range 3 {
 				a := b.create(sgsn, request(n+1, sgsn, gtp.PDPTypeIPv6)).EndUserAddress.Value.IPv6
