@@ -289,7 +289,7 @@ func (a *Association) take(p *Path, c chunk.Chunk, in *arrival, out *Output) boo
 		a.establish(in.now, out, Connected)
 	case chunk.TypeCookieEcho, chunk.TypePad: // the endpoint has read the one; the other is empty
 	case chunk.TypeHeartbeat:
-		a.handleHeartbeat(c)
+		a.handleHeartbeat(p, c, in.now)
 	case chunk.TypeHeartbeatAck:
 		a.handleHeartbeatAck(c, in.now, out)
 	case chunk.TypeASCONF:
