@@ -34,6 +34,7 @@ type Association struct {
 	place    int
 	touched  bool
 	epoch    time.Time // from which heartbeats count
+	since    time.Time // when it was set up
 
 	tag, peerTag uint32
 	tie          [2]uint32 // what a restart proves itself by (RFC 9260 section 5.2.2)
@@ -108,7 +109,7 @@ func (a *Association) event(out *Output, e Event) {
 
 // establish makes the association ready for data.
 func (a *Association) establish(now time.Time, out *Output, how EventKind) {
-	a.state, a.setup, a.errors = established, time.Time{}, 0
+	a.state, a.setup, a.since, a.errors = established, time.Time{}, now, 0
 	a.event(out, Event{Kind: how})
 	a.startHeartbeats(now)
 	a.current = a.primary
