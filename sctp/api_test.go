@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/isthmus-net/isthmus/sctp/chunk"
 )
 
 // TestMain looks for goroutines that endpoints have left behind: all of the tests' are closed by then, if no test has
@@ -277,6 +279,51 @@ func TestListenerClose(t *testing.T) {
 	}
 	client.Close()
 	server.Close()
+}
+
+// TestListenerLingers has a peer ask for the end of an association again when the listener and the association are gone:
+// it is answered (RFC 9260 section 8.4, 5). Who wants the port has it at once.
+func TestListenerLingers(t *testing.T) {
+	l := listen(t, onLoopback(), "sctp+udp", "127.0.0.1:0")
+	client, err := onLoopback().Dial(context.Background(), "sctp+udp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := l.AcceptSCTP(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	client.Close()
+	at := l.endpoint.addr
+	peer, err := net.Dial("udp", fmt.Sprintf("127.0.0.1:%d", at.UDP))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	ask := chunk.Append(chunk.Begin(nil, chunk.Header{Source: 5, Destination: at.Port, Tag: 7}), chunk.TypeShutdownAck, 0, nil)
+	chunk.Seal(ask)
+	_ = peer.SetDeadline(time.Now().Add(time.Minute))
+	_, _ = peer.Write(ask) // the answer tells
+	buffer := make([]byte, 100)
+	n, err := peer.Read(buffer)
+	if err != nil {
+		t.Fatal("the last packet of the end is lost, and no one is there to be asked for it: ", err)
+	}
+	h, chunks, err := chunk.Open(buffer[:n])
+	if c, _, _ := chunk.Next(chunks); err != nil || h.Tag != 7 || c.Type != chunk.TypeShutdownComplete {
+		t.Errorf("the answer is %x, %v", buffer[:n], err)
+	}
+	next := listen(t, &Config{UDPPort: int(at.UDP)}, "sctp+udp", at.String())
+	if client, err = onLoopback().Dial(ctx, "sctp+udp", next.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	client.Close()
 }
 
 func TestAcceptEnds(t *testing.T) {
