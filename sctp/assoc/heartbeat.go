@@ -36,11 +36,11 @@ func (a *Association) startHeartbeats(now time.Time) {
 }
 
 // beatsInRTO is into how many beats an RTO is divided.
-const beatsInRTO = 32
+const beatsInRTO = 16
 
 // heartbeatTime is when a path's next heartbeat is due if it is idle from now on; zero if it has none. The RTO
-// is jittered by half of it either way (RFC 9260 section 8.3), and then up to the endpoint's next beat: of thousands of
-// associations at rest many are due together, and leave, and are answered, in few system calls.
+// is jittered by half of it either way (RFC 9260 section 8.3), in beats of the endpoint: of thousands of associations at
+// rest many are due together, and leave, and are answered, in few system calls.
 func (a *Association) heartbeatTime(p *Path, now time.Time) time.Time {
 	if p.Parameters.HeartbeatInterval < 0 {
 		return time.Time{}
@@ -49,8 +49,12 @@ func (a *Association) heartbeatTime(p *Path, now time.Time) time.Time {
 	if e.origin.IsZero() {
 		e.origin = now
 	}
-	at := now.Add(p.Parameters.HeartbeatInterval + p.rto/2 + time.Duration(e.random64()%uint64(p.rto-beat+1)))
-	return at.Add((beat - at.Sub(e.origin)%beat) % beat)
+	least := now.Add(p.leastPause())
+	at := least.Add(time.Duration(e.random64() % uint64(p.rto+1)))
+	if at = at.Add(-(at.Sub(e.origin) % beat)); at.Before(least) {
+		at = at.Add(beat)
+	}
+	return at
 }
 
 // leastPause is the least time between two heartbeats of an idle path that works.
