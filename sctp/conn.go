@@ -28,7 +28,7 @@ type Conn struct {
 
 	// The endpoint's mutex holds these.
 	locals    []netip.Addr // that the association has, or is to have
-	credit    int          // octets that were read, for the engine
+	credit    int          // cost of what was read, for the engine
 	woken     bool         // the turn with the engine knows that the reader is to be woken
 	closing   bool         // nothing more is to be sent
 	shut      bool         // nor read

@@ -189,9 +189,9 @@ func TestForwardTSN(t *testing.T) {
 		{"beyond what has come", [][]byte{ordered(5, 0, 1, "BE", "b")}, forward(3, chunk.Skip{Message: 0}), "SACK+3,2-2", "b", 0},
 		{"up to what has come", [][]byte{ordered(2, 0, 1, "BE", "b"), ordered(3, 0, 2, "BE", "c")}, forward(1, chunk.Skip{Message: 0}), "SACK+3", "b c", 0},
 		{"messages before the skipped one are delivered", [][]byte{ordered(2, 0, 1, "BE", "b"), ordered(4, 0, 3, "BE", "d")}, forward(3, chunk.Skip{Message: 2}), "SACK+4", "b d", 0},
-		{"another stream waits on", [][]byte{ordered(3, 1, 1, "BE", "b")}, forward(1, chunk.Skip{Message: 0}), "SACK+1,2-2", "", 1},
+		{"another stream waits on", [][]byte{ordered(3, 1, 1, "BE", "b")}, forward(1, chunk.Skip{Message: 0}), "SACK+1,2-2", "", 1 + PieceCost},
 		{"half a message", [][]byte{ordered(1, 0, 0, "B", "a1"), ordered(4, 0, 1, "BE", "b")}, forward(3, chunk.Skip{Message: 0}), "SACK+4", "b", 0},
-		{"half an unordered message", [][]byte{ordered(1, 0, 0, "UB", "a1"), ordered(5, 0, 0, "UB", "b1")}, forward(2), "SACK+2,3-3", "", 2},
+		{"half an unordered message", [][]byte{ordered(1, 0, 0, "UB", "a1"), ordered(5, 0, 0, "UB", "b1")}, forward(2), "SACK+2,3-3", "", 2 + PieceCost},
 		{"out of date", [][]byte{ordered(0, 0, 0, "BE", "a"), ordered(1, 0, 1, "BE", "b")}, forward(0), "SACK+1", "", 0},
 		{"a stream that there is none of", nil, forward(1, chunk.Skip{Stream: 4000, Message: 9}), "SACK+1", "", 0},
 	} {
