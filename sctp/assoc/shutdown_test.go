@@ -59,6 +59,41 @@ func TestImmediateBit(t *testing.T) {
 	}
 }
 
+// TestImmediateBitWhereNothingElseMayGo has one packet fill the peer's window, that of the path, or our send buffer: it asks
+// for its SACK at once, for nothing else would be sent until then. Two packets are acknowledged at once anyway.
+func TestImmediateBitWhereNothingElseMayGo(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		buffer   int
+		say      int
+		prepare  func(s *script)
+		want     byte // flags of the first packet's data
+		messages int
+	}{
+		{"room everywhere", 100_000, 1000, func(*script) {}, 0x03, 1},
+		{"the send buffer", 1900, 1000, func(*script) {}, 0x0b, 1},
+		{"the peer's window", 100_000, 1000, func(s *script) { s.a.peerWindow = 1900 }, 0x0b, 2},
+		{"the path's window", 100_000, full, func(s *script) { s.a.paths[0].cwnd = full }, 0x0b, 2},
+		{"two packets", 100_000, full, func(s *script) { s.a.paths[0].cwnd = 2 * full }, 0x03, 3},
+	} {
+		par := quiet()
+		par.SendBuffer = tt.buffer
+		s := accepted(t, par, 1, 1)
+		tt.prepare(s)
+		for range tt.messages - 1 { // they wait
+			s.a.state = cookieEchoed
+			s.say(tt.say)
+			s.a.state = established
+		}
+		s.say(tt.say)
+		for i, p := range s.take() {
+			if _, rest, _ := chunk.Open(p.Octets); rest[1] != tt.want && (i == 0 || rest[1] != 0x03) {
+				t.Errorf("%s: the flags of packet %d are %#x", tt.name, i, rest[1])
+			}
+		}
+	}
+}
+
 // TestPeerShutdown ends it from the peer's side (RFC 9260 section 9.2).
 func TestPeerShutdown(t *testing.T) {
 	s := accepted(t, quiet(), 1, 1)
