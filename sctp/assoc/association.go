@@ -166,6 +166,9 @@ func (a *Association) next() (at time.Time) {
 	at = earliest(at, a.windowAt)
 	at = earliest(at, a.forwardAt)
 	at = earliest(at, a.changes.at)
+	if a.blocked {
+		at = earliest(at, a.roomAt)
+	}
 	for _, p := range a.paths {
 		at = earliest(at, p.t3)
 		at = earliest(at, p.heartbeatAt)
@@ -193,6 +196,9 @@ func (a *Association) tick(now time.Time, out *Output) {
 	}
 	if reached(a.changes.at, now) {
 		a.changeExpired(now, out)
+	}
+	if a.blocked && reached(a.roomAt, now) {
+		a.clearOut(now, out)
 	}
 	if reached(a.forwardAt, now) {
 		a.forwardExpired(now, out)

@@ -168,6 +168,28 @@ func TestMeasureAfterAbandon(t *testing.T) {
 	}
 }
 
+// TestExpiryOfABegunMessage has the time of a message be over when half of it is sent, and the window closed: the rest is
+// not sent, the peer is told not to wait for it, and others have their turn (RFC 3758 section 4.1).
+func TestExpiryOfABegunMessage(t *testing.T) {
+	s := forwarding(t, false)
+	s.a.peerWindow = 2*full + 100
+	s.send(Message{User: make([]byte, 6*full), Lifetime: 100 * time.Millisecond})
+	s.say(50)
+	s.expect("half", "DATA+0", "DATA+1")
+	s.peer(s.sack(2, 0))
+	s.run(200 * time.Millisecond)
+	s.expect("the window is closed")
+	s.peer(s.sack(2, large))
+	s.expect("the window opens", "FORWARD-TSN+2", "DATA+3")
+	if e, failed := s.saw(SendFailed); !failed || e.Reason != ReasonExpired || s.a.queued != 50 {
+		t.Errorf("told %t of %+v, %d octets are in the buffer", failed, e, s.a.queued)
+	}
+	s.peer(s.sack(4, large))
+	if s.a.queued != 0 || s.a.sent.length != 0 {
+		t.Errorf("%d octets and %d chunks are left", s.a.queued, s.a.sent.length)
+	}
+}
+
 // TestForwardTSN has the peer give up messages (RFC 3758 section 3.6).
 func TestForwardTSN(t *testing.T) {
 	forward := func(n int, skips ...chunk.Skip) []byte {

@@ -346,8 +346,43 @@ func TestExpiryMakesRoom(t *testing.T) {
 	if err := s.a.Send(Message{User: make([]byte, 900)}, s.now, &s.out); err != ErrBlocked {
 		t.Fatal(err)
 	}
-	s.run(2 * time.Second)
+	s.run(100 * time.Millisecond)
 	if _, writable := s.saw(Writable); !writable {
-		t.Error("the user waits for ever")
+		t.Error("the user waits on")
+	}
+}
+
+// TestExpiryBehindOthers has messages be over that wait behind one that is not, in its stream and in others: the user has
+// the room that they took, at once or when they are over.
+func TestExpiryBehindOthers(t *testing.T) {
+	par := quiet()
+	par.SendBuffer = 1000
+	s := accepted(t, par, 1, 1)
+	s.a.peerWindow = 0
+	s.say(300)
+	s.send(Message{User: make([]byte, 200), Lifetime: 100 * time.Millisecond})
+	s.send(Message{User: make([]byte, 200), Lifetime: 150 * time.Millisecond, Stream: 1})
+	s.send(Message{User: []byte("last"), Stream: 2})
+	more := func() error {
+		defer s.collect()
+		return s.a.Send(Message{User: make([]byte, 500), Stream: 1}, s.now, &s.out)
+	}
+	if err := more(); err != ErrBlocked {
+		t.Fatal(err)
+	}
+	s.run(99 * time.Millisecond)
+	if _, writable := s.saw(Writable); writable {
+		t.Error("there is room too soon")
+	}
+	s.run(51 * time.Millisecond)
+	if _, writable := s.saw(Writable); !writable || s.a.queued != 304 {
+		t.Errorf("writable %t, %d octets are in the buffer", writable, s.a.queued)
+	}
+	if err := more(); err != nil {
+		t.Error(err)
+	}
+	s.peer(s.sack(0, large))
+	if s.expect("the others", "DATA+0 DATA+1 DATA+2"); s.a.queued != 804 {
+		t.Errorf("%d octets are in the buffer", s.a.queued)
 	}
 }
