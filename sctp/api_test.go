@@ -197,6 +197,76 @@ func TestCloseEndsWhoWaits(t *testing.T) {
 	}
 }
 
+// TestDeadlinesOfTheClosed has what is closed say so, whatever its deadline was.
+func TestDeadlinesOfTheClosed(t *testing.T) {
+	client, server := connect(t, onLoopback())
+	past := time.Now().Add(-time.Second)
+	if err := client.SetDeadline(past); err != nil {
+		t.Fatal(err)
+	}
+	octet := make([]byte, 1)
+	if _, err := client.Read(octet); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("read after the deadline: %v", err)
+	}
+	if err := server.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Errorf("closed for writing: %v", err)
+	}
+	client.Close()
+	for name, call := range map[string]func() error{
+		"Read":             func() error { _, err := client.Read(octet); return err },
+		"Read of nothing":  func() error { _, err := client.Read(nil); return err },
+		"Write":            func() error { _, err := client.Write(octet); return err },
+		"Write of nothing": func() error { _, err := client.Write(nil); return err },
+		"SetDeadline":      func() error { return client.SetDeadline(time.Time{}) },
+		"SetReadDeadline":  func() error { return client.SetReadDeadline(time.Time{}) },
+		"SetWriteDeadline": func() error { return client.SetWriteDeadline(time.Time{}) },
+	} {
+		if err := call(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	l := server.endpoint
+	listener := &Listener{endpoint: l}
+	if err := listener.SetDeadline(past); err != nil {
+		t.Fatal(err)
+	}
+	listener.Close()
+	if _, err := listener.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept: %v", err)
+	}
+	if err := listener.SetDeadline(time.Time{}); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("SetDeadline of the listener: %v", err)
+	}
+}
+
+// TestReadOfNothing neither waits nor takes anything.
+func TestReadOfNothing(t *testing.T) {
+	client, server := connect(t, onLoopback())
+	if n, err := client.Read(nil); n != 0 || err != nil {
+		t.Errorf("read %d octets, %v", n, err)
+	}
+	if err := server.WriteMessage([]byte("x"), Message{Stream: 4}); err != nil {
+		t.Fatal(err)
+	}
+	buffer := make([]byte, 10)
+	for n := 0; n == 0; { // until it has come
+		if m, err := client.Read(nil); m != 0 || err != nil {
+			t.Fatalf("read %d octets, %v", m, err)
+		}
+		client.endpoint.mu.Lock()
+		n = client.inbox.pieces.length
+		client.endpoint.mu.Unlock()
+		time.Sleep(time.Millisecond)
+	}
+	_, _ = client.Read(nil)
+	if n, info, err := client.ReadMessage(buffer); n != 1 || !info.First || !info.Last || info.Stream != 4 || err != nil {
+		t.Errorf("read %d octets, %+v, %v", n, info, err)
+	}
+}
+
 func TestDialIsGivenUp(t *testing.T) {
 	silent, err := net.ListenPacket("udp", "127.0.0.1:0") // no one reads there
 	if err != nil {

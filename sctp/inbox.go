@@ -77,6 +77,16 @@ func (b *inbox) finish(err error) {
 	b.more.send()
 }
 
+// orClosed is an error, or that no one may read any more.
+func (b *inbox) orClosed(err error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.shut {
+		return net.ErrClosed
+	}
+	return err
+}
+
 // close drops what is there and what will come. It returns the cost of what was not read.
 func (b *inbox) close() (credit int) {
 	b.mu.Lock()
