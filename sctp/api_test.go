@@ -147,9 +147,9 @@ func TestShutdownWaitsForThePeer(t *testing.T) {
 
 func TestAbort(t *testing.T) {
 	client, server := connect(t, onLoopback())
-	client.Abort("test")
+	client.Abort("going\ndown")
 	_, err := server.Read(make([]byte, 1))
-	if !errors.Is(err, syscall.ECONNRESET) || !strings.Contains(err.Error(), "aborted") {
+	if !errors.Is(err, syscall.ECONNRESET) || !strings.HasSuffix(err.Error(), `the peer has aborted: user-initiated abort: "going\ndown"`) {
 		t.Errorf("the peer reads %v", err)
 	}
 	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNABORTED) {
@@ -162,7 +162,7 @@ func TestAbort(t *testing.T) {
 	for e := range server.Events() {
 		last = e
 	}
-	if last.Kind != Failed || last.Reason != ReasonAborted {
+	if last.Kind != Failed || last.Reason != ReasonAborted || last.Text != "going\ndown" {
 		t.Errorf("the last event is %+v", last)
 	}
 }

@@ -86,7 +86,7 @@ func (c *Conn) note(ev *assoc.Event) {
 	case assoc.Closed:
 		c.end(io.EOF)
 	case assoc.Failed:
-		c.end(&Error{ev.Reason, ev.Cause, !isClosed(c.ready)})
+		c.end(&Error{ev.Reason, ev.Cause, ev.Text, !isClosed(c.ready)})
 	}
 }
 

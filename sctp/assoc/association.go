@@ -3,6 +3,7 @@
 package assoc
 
 import (
+	"bytes"
 	"time"
 
 	"github.com/isthmus-net/isthmus/sctp/chunk"
@@ -116,13 +117,25 @@ func (a *Association) establish(now time.Time, out *Output, how EventKind) {
 }
 
 // fail ends the association without a word to the peer.
-func (a *Association) fail(why Reason, cause chunk.CauseCode, out *Output) {
+func (a *Association) fail(why Reason, cause chunk.Cause, out *Output) {
 	if a.state == closed {
 		return
 	}
 	a.failMessages(why, out)
 	a.state = closed
-	a.event(out, Event{Kind: Failed, Reason: why, Cause: cause})
+	a.event(out, Event{Kind: Failed, Reason: why, Cause: cause.Code, Text: textOf(cause)})
+}
+
+// maxText is how much of what a peer says is told.
+const maxText = 256
+
+// textOf is what a cause says in words: those of our user or the peer's, or of whose protocol was broken (RFC 9260 sections
+// 3.3.10.12 and 3.3.10.13).
+func textOf(cause chunk.Cause) string {
+	if cause.Code != chunk.CauseUserAbort && cause.Code != chunk.CauseProtocolViolation {
+		return ""
+	}
+	return string(bytes.TrimRight(cause.Value[:min(len(cause.Value), maxText)], "\x00"))
 }
 
 // abort ends it with an ABORT (RFC 9260 section 9.1).
@@ -133,12 +146,13 @@ func (a *Association) abort(p *Path, why Reason, cause chunk.Cause, out *Output)
 	if p = a.answersBy(p); a.peerTag != 0 && p.carries() {
 		a.sendAlone(p, chunk.AppendError(nil, chunk.TypeAbort, 0, cause), out)
 	}
-	a.fail(why, cause.Code, out)
+	a.fail(why, cause, out)
 }
 
-// Abort ends the association at once; what is under way is lost. The peer is told why.
+// Abort ends the association at once; what is under way is lost. The peer is told why, in 256 octets at most.
 func (a *Association) Abort(reason string, out *Output) {
-	a.abort(a.destination(), ReasonAborting, chunk.Cause{Code: chunk.CauseUserAbort, Value: []byte(reason)}, out)
+	text := []byte(reason[:min(len(reason), maxText)])
+	a.abort(a.destination(), ReasonAborting, chunk.Cause{Code: chunk.CauseUserAbort, Value: text}, out)
 	a.endpoint.settle(a)
 }
 
@@ -308,7 +322,7 @@ func (a *Association) take(p *Path, c chunk.Chunk, in *arrival, out *Output) boo
 	case chunk.TypeAbort:
 		if a.authentic(c, in) && !a.leaving(p) {
 			cause, _, _ := chunk.NextCause(c.Body)
-			a.fail(ReasonAborted, cause.Code, out)
+			a.fail(ReasonAborted, cause, out)
 		}
 		return false
 	case chunk.TypeError:

@@ -3,6 +3,7 @@
 package assoc
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -310,6 +311,32 @@ func TestShutdownAfterExpiry(t *testing.T) {
 	s.expect("it waits")
 	s.run(1500 * time.Millisecond)
 	s.expect("it is over", "SHUTDOWN")
+}
+
+// TestAbortText tells the user what the peer has said, and what we said: as much as is told of it, and without the octet 0
+// that some put at its end.
+func TestAbortText(t *testing.T) {
+	long := strings.Repeat("x", 70_000)
+	for _, tt := range []struct {
+		cause chunk.CauseCode
+		said  string
+		told  string
+	}{
+		{chunk.CauseUserAbort, "bye", "bye"}, {chunk.CauseProtocolViolation, "no \x00chunk\x00", "no \x00chunk"}, {chunk.CauseUserAbort, "", ""},
+		{chunk.CauseUserAbort, long[:1000], long[:256]}, {chunk.CauseStaleCookie, "\x00\x00\x00\x01", ""},
+	} {
+		s := accepted(t, quiet(), 1, 1)
+		s.peer(chunk.AppendError(nil, chunk.TypeAbort, 0, chunk.Cause{Code: tt.cause, Value: []byte(tt.said)}))
+		if e, failed := s.saw(Failed); !failed || e.Cause != tt.cause || e.Text != tt.told {
+			t.Errorf("%v %.20q: told %t, %q", tt.cause, tt.said, failed, e.Text)
+		}
+	}
+	s := accepted(t, quiet(), 1, 1)
+	s.a.Abort(long, &s.out)
+	s.collect()
+	if e, _ := s.saw(Failed); e.Text != long[:256] || len(s.packets) != 1 || len(s.packets[0].Octets) > 300 {
+		t.Errorf("%d octets are told", len(e.Text))
+	}
 }
 
 // TestAbort ends it at once, in each state (RFC 9260 section 9.1): no DATA stands with the ABORT, and one that comes is
