@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/isthmus-net/isthmus/sctp/chunk"
 )
 
 // TestMain looks for goroutines that endpoints have left behind: all of the tests' are closed by then, if no test has
@@ -145,9 +147,9 @@ func TestShutdownWaitsForThePeer(t *testing.T) {
 
 func TestAbort(t *testing.T) {
 	client, server := connect(t, onLoopback())
-	client.Abort("test")
+	client.Abort("going\ndown")
 	_, err := server.Read(make([]byte, 1))
-	if !errors.Is(err, syscall.ECONNRESET) || !strings.Contains(err.Error(), "aborted") {
+	if !errors.Is(err, syscall.ECONNRESET) || !strings.HasSuffix(err.Error(), `the peer has aborted: user-initiated abort: "going\ndown"`) {
 		t.Errorf("the peer reads %v", err)
 	}
 	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNABORTED) {
@@ -160,7 +162,7 @@ func TestAbort(t *testing.T) {
 	for e := range server.Events() {
 		last = e
 	}
-	if last.Kind != Failed || last.Reason != ReasonAborted {
+	if last.Kind != Failed || last.Reason != ReasonAborted || last.Text != "going\ndown" {
 		t.Errorf("the last event is %+v", last)
 	}
 }
@@ -192,6 +194,76 @@ func TestCloseEndsWhoWaits(t *testing.T) {
 	wait.Wait()
 	if err := client.Close(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the second Close: %v", err)
+	}
+}
+
+// TestDeadlinesOfTheClosed has what is closed say so, whatever its deadline was.
+func TestDeadlinesOfTheClosed(t *testing.T) {
+	client, server := connect(t, onLoopback())
+	past := time.Now().Add(-time.Second)
+	if err := client.SetDeadline(past); err != nil {
+		t.Fatal(err)
+	}
+	octet := make([]byte, 1)
+	if _, err := client.Read(octet); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("read after the deadline: %v", err)
+	}
+	if err := server.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Errorf("closed for writing: %v", err)
+	}
+	client.Close()
+	for name, call := range map[string]func() error{
+		"Read":             func() error { _, err := client.Read(octet); return err },
+		"Read of nothing":  func() error { _, err := client.Read(nil); return err },
+		"Write":            func() error { _, err := client.Write(octet); return err },
+		"Write of nothing": func() error { _, err := client.Write(nil); return err },
+		"SetDeadline":      func() error { return client.SetDeadline(time.Time{}) },
+		"SetReadDeadline":  func() error { return client.SetReadDeadline(time.Time{}) },
+		"SetWriteDeadline": func() error { return client.SetWriteDeadline(time.Time{}) },
+	} {
+		if err := call(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	l := server.endpoint
+	listener := &Listener{endpoint: l}
+	if err := listener.SetDeadline(past); err != nil {
+		t.Fatal(err)
+	}
+	listener.Close()
+	if _, err := listener.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept: %v", err)
+	}
+	if err := listener.SetDeadline(time.Time{}); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("SetDeadline of the listener: %v", err)
+	}
+}
+
+// TestReadOfNothing neither waits nor takes anything.
+func TestReadOfNothing(t *testing.T) {
+	client, server := connect(t, onLoopback())
+	if n, err := client.Read(nil); n != 0 || err != nil {
+		t.Errorf("read %d octets, %v", n, err)
+	}
+	if err := server.WriteMessage([]byte("x"), Message{Stream: 4}); err != nil {
+		t.Fatal(err)
+	}
+	buffer := make([]byte, 10)
+	for n := 0; n == 0; { // until it has come
+		if m, err := client.Read(nil); m != 0 || err != nil {
+			t.Fatalf("read %d octets, %v", m, err)
+		}
+		client.endpoint.mu.Lock()
+		n = client.inbox.pieces.length
+		client.endpoint.mu.Unlock()
+		time.Sleep(time.Millisecond)
+	}
+	_, _ = client.Read(nil)
+	if n, info, err := client.ReadMessage(buffer); n != 1 || !info.First || !info.Last || info.Stream != 4 || err != nil {
+		t.Errorf("read %d octets, %+v, %v", n, info, err)
 	}
 }
 
@@ -277,6 +349,51 @@ func TestListenerClose(t *testing.T) {
 	}
 	client.Close()
 	server.Close()
+}
+
+// TestListenerLingers has a peer ask for the end of an association again when the listener and the association are gone:
+// it is answered (RFC 9260 section 8.4, 5). Who wants the port has it at once.
+func TestListenerLingers(t *testing.T) {
+	l := listen(t, onLoopback(), "sctp+udp", "127.0.0.1:0")
+	client, err := onLoopback().Dial(context.Background(), "sctp+udp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := l.AcceptSCTP(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	client.Close()
+	at := l.endpoint.addr
+	peer, err := net.Dial("udp", fmt.Sprintf("127.0.0.1:%d", at.UDP))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	ask := chunk.Append(chunk.Begin(nil, chunk.Header{Source: 5, Destination: at.Port, Tag: 7}), chunk.TypeShutdownAck, 0, nil)
+	chunk.Seal(ask)
+	_ = peer.SetDeadline(time.Now().Add(time.Minute))
+	_, _ = peer.Write(ask) // the answer tells
+	buffer := make([]byte, 100)
+	n, err := peer.Read(buffer)
+	if err != nil {
+		t.Fatal("the last packet of the end is lost, and no one is there to be asked for it: ", err)
+	}
+	h, chunks, err := chunk.Open(buffer[:n])
+	if c, _, _ := chunk.Next(chunks); err != nil || h.Tag != 7 || c.Type != chunk.TypeShutdownComplete {
+		t.Errorf("the answer is %x, %v", buffer[:n], err)
+	}
+	next := listen(t, &Config{UDPPort: int(at.UDP)}, "sctp+udp", at.String())
+	if client, err = onLoopback().Dial(ctx, "sctp+udp", next.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	client.Close()
 }
 
 func TestAcceptEnds(t *testing.T) {

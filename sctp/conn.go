@@ -28,7 +28,7 @@ type Conn struct {
 
 	// The endpoint's mutex holds these.
 	locals    []netip.Addr // that the association has, or is to have
-	credit    int          // octets that were read, for the engine
+	credit    int          // cost of what was read, for the engine
 	woken     bool         // the turn with the engine knows that the reader is to be woken
 	closing   bool         // nothing more is to be sent
 	shut      bool         // nor read
@@ -86,7 +86,7 @@ func (c *Conn) note(ev *assoc.Event) {
 	case assoc.Closed:
 		c.end(io.EOF)
 	case assoc.Failed:
-		c.end(&Error{ev.Reason, ev.Cause, !isClosed(c.ready)})
+		c.end(&Error{ev.Reason, ev.Cause, ev.Text, !isClosed(c.ready)})
 	}
 }
 
@@ -115,7 +115,7 @@ func (c *Conn) failure() error {
 	return c.ended
 }
 
-// Read implements net.Conn.
+// Read implements net.Conn. Without room for an octet it does not wait.
 func (c *Conn) Read(b []byte) (int, error) {
 	n, _, err := c.read(b)
 	if err != nil && err != io.EOF {
@@ -128,7 +128,10 @@ func (c *Conn) Read(b []byte) (int, error) {
 func (c *Conn) read(b []byte) (int, MessageInfo, error) {
 	for {
 		if err := c.reading.err(); err != nil {
-			return 0, MessageInfo{}, err
+			return 0, MessageInfo{}, c.inbox.orClosed(err)
+		}
+		if len(b) == 0 {
+			return 0, MessageInfo{}, c.inbox.orClosed(nil)
 		}
 		n, info, credit, some, err := c.inbox.read(b)
 		if credit > 0 {
@@ -171,16 +174,15 @@ func (c *Conn) Write(b []byte) (n int, err error) {
 
 // send sends a message, and waits for room.
 func (c *Conn) send(m *assoc.Message) error {
-	if len(m.User) == 0 {
-		return c.writing.err()
-	}
 	for {
-		if err := c.writing.err(); err != nil {
-			return err
-		}
+		late := c.writing.err()
 		t := c.endpoint.begin()
 		err := c.mayWrite()
-		if err == nil {
+		switch {
+		case err != nil:
+		case late != nil:
+			err = late
+		case len(m.User) > 0:
 			err = c.a.Send(*m, t.now, t.Output)
 		}
 		c.endpoint.finishSend(t)
@@ -241,21 +243,22 @@ func (c *Conn) peerAddr() (a Addr) {
 }
 
 // SetDeadline implements net.Conn.
-func (c *Conn) SetDeadline(t time.Time) error {
-	c.reading.at(t)
-	c.writing.at(t)
-	return nil
-}
+func (c *Conn) SetDeadline(t time.Time) error { return c.setDeadline(t, &c.reading, &c.writing) }
 
 // SetReadDeadline implements net.Conn.
-func (c *Conn) SetReadDeadline(t time.Time) error {
-	c.reading.at(t)
-	return nil
-}
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(t, &c.reading) }
 
 // SetWriteDeadline implements net.Conn.
-func (c *Conn) SetWriteDeadline(t time.Time) error {
-	c.writing.at(t)
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(t, &c.writing) }
+
+// setDeadline sets some of the two, unless the association is closed.
+func (c *Conn) setDeadline(t time.Time, list ...*deadline) error {
+	if err := c.inbox.orClosed(nil); err != nil {
+		return c.opError("set deadline", err)
+	}
+	for _, d := range list {
+		d.at(t)
+	}
 	return nil
 }
 

@@ -27,7 +27,8 @@ type Endpoint struct {
 	host    *port.Host
 	asking  sync.Mutex // held while the host is asked
 	sockets sockets
-	claim   io.Closer // on the port, beside raw sockets
+	readers sync.WaitGroup // of the sockets
+	claim   io.Closer      // on the port, beside raw sockets
 	// transient says that the endpoint has a port which no one else waits for.
 	transient bool
 	accepts   chan *Conn
@@ -50,6 +51,7 @@ type Endpoint struct {
 	armed    time.Time // when the timer goes off; zero is never
 	closing  bool      // no new associations; with the last one the endpoint is closed
 	empty    bool      // the last one has ended
+	lastEnd  time.Time // of an association
 	closed   bool      // nothing more is to be sent
 	released bool      // the sockets, too
 
@@ -116,10 +118,7 @@ func (c *Config) openAt(ctx context.Context, name, address string, listen bool) 
 		MaxAssociations: e.config.MaxAssociations, Random: func(b []byte) { _, _ = rand.Read(b) }, // never fails
 	})
 	e.timer = time.AfterFunc(time.Hour, e.tick)
-	e.sockets.each(func(s *port.Pairs) {
-		_ = s.OnError(e.handleError) // without, losses tell the same, later
-		go e.read(s)
-	})
+	e.readAll()
 	go e.sendQuick()
 	if changes != nil {
 		go e.watch(changes)
@@ -130,6 +129,7 @@ func (c *Config) openAt(ctx context.Context, name, address string, listen bool) 
 // openSockets opens the endpoint's sockets, and chooses its port if it is to.
 func (e *Endpoint) openSockets(listen bool) error {
 	if !e.network.udp {
+		e.takeOver(0)
 		return e.openRaw()
 	}
 	return e.openUDP(listen)

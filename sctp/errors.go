@@ -41,6 +41,7 @@ var (
 type Error struct {
 	Reason Reason
 	Cause  chunk.CauseCode // of the ABORT (RFC 9260 section 3.3.10); 0 if there is none
+	Text   string          // that came with the cause, of up to 256 octets as they were sent
 	// Setup says that it was not set up yet.
 	Setup bool
 }
@@ -53,6 +54,9 @@ func (e *Error) Error() string {
 	}
 	if e.Cause != 0 {
 		text = fmt.Sprintf("%s: %s", text, e.Cause)
+	}
+	if e.Text != "" {
+		text = fmt.Sprintf("%s: %q", text, e.Text)
 	}
 	return text
 }

@@ -36,6 +36,7 @@ type Event struct {
 	Pair   Pair // of a path; Local alone of one of our addresses
 	Reason Reason
 	Cause  chunk.CauseCode
+	Text   string // that came with the cause, as it was sent
 	// Message and Data are those of a message that was not delivered.
 	Message MessageInfo
 	Data    []byte
@@ -78,7 +79,7 @@ func (c *Conn) tell(ev *assoc.Event) {
 		default: // the user has taken it meanwhile
 		}
 	}
-	e := Event{Kind: ev.Kind, Pair: ev.Pair, Reason: ev.Reason, Cause: ev.Cause, Lost: c.lost}
+	e := Event{Kind: ev.Kind, Pair: ev.Pair, Reason: ev.Reason, Cause: ev.Cause, Text: ev.Text, Lost: c.lost}
 	if ev.Kind == SendFailed {
 		e.Message, e.Data = messageInfo(&ev.Data), slices.Clone(ev.Data.User)
 	}

@@ -17,7 +17,7 @@ type inbox struct {
 	pieces ring[piece]
 	ready  int // pieces that a reader may have: not those of a message of which the engine has more in hand
 	octets octets
-	credit int   // octets that were read, and of which the engine does not know yet
+	credit int   // cost of what was read, and of which the engine does not know yet
 	quota  int   // credit that the engine is to know of at once
 	end    error // what a reader gets when all is read; nil while more may come
 	shut   bool  // no one reads any more: what comes is dropped
@@ -31,12 +31,12 @@ type piece struct {
 	err  error
 }
 
-// put takes octets from the engine, and returns how many octets were read since the last call.
+// put takes octets from the engine, and returns the cost of what was read since the last call.
 func (b *inbox) put(d *assoc.Data) (credit int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.shut {
-		return len(d.User)
+		return d.Cost()
 	}
 	p := b.pieces.push()
 	p.size, p.info = len(d.User), messageInfo(d)
@@ -77,11 +77,21 @@ func (b *inbox) finish(err error) {
 	b.more.send()
 }
 
-// close drops what is there and what will come. It returns the octets that were not read.
+// orClosed is an error, or that no one may read any more.
+func (b *inbox) orClosed(err error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.shut {
+		return net.ErrClosed
+	}
+	return err
+}
+
+// close drops what is there and what will come. It returns the cost of what was not read.
 func (b *inbox) close() (credit int) {
 	b.mu.Lock()
 	b.shut, b.end = true, net.ErrClosed
-	credit = b.credit + b.octets.length
+	credit = b.credit + b.octets.length + b.pieces.length*assoc.PieceCost
 	b.credit, b.pieces, b.ready, b.octets = 0, ring[piece]{}, 0, octets{}
 	b.mu.Unlock()
 	b.more.send()
@@ -120,6 +130,7 @@ func (b *inbox) read(to []byte) (n int, info MessageInfo, credit int, some bool,
 		}
 		info.Last = p.info.Last
 		b.drop()
+		b.credit += assoc.PieceCost
 	}
 	switch {
 	case b.ready > 0:

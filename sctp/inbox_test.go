@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"testing"
+	"unsafe"
 
 	"github.com/isthmus-net/isthmus/sctp/assoc"
 )
@@ -72,14 +73,35 @@ func TestInboxMemory(t *testing.T) {
 	}
 }
 
+// TestSmallMessagesTakeTheirCost fills an inbox with messages of one octet: they take no more memory than they count in the
+// receive buffer.
+func TestSmallMessagesTakeTheirCost(t *testing.T) {
+	b, cost := newInbox(), 0
+	octet := assoc.Data{First: true, Last: true, User: []byte("x")}
+	for cost < 256<<10 {
+		b.put(&octet)
+		cost += octet.Cost()
+	}
+	if taken := len(b.pieces.list)*int(unsafe.Sizeof(piece{})) + len(b.octets.list); taken > cost {
+		t.Errorf("%d octets of memory, which count %d", taken, cost)
+	}
+	credit, buffer := 0, make([]byte, 10)
+	for b.ready > 0 {
+		b.read(buffer)
+	}
+	if credit = b.close(); credit != cost {
+		t.Errorf("%d are given back of %d", credit, cost)
+	}
+}
+
 func TestClosedInboxTakesNothing(t *testing.T) {
 	b := newInbox()
 	put(b, 0, true, true, "unread")
-	if credit := b.close(); credit != 6 {
-		t.Errorf("%d octets are given back of what was not read", credit)
+	if credit := b.close(); credit != 6+assoc.PieceCost {
+		t.Errorf("%d are given back for what was not read", credit)
 	}
-	if credit := b.put(&assoc.Data{User: []byte("late")}); credit != 4 || b.pieces.length != 0 {
-		t.Errorf("%d octets are given back of what came late, and %d pieces are kept", credit, b.pieces.length)
+	if credit := b.put(&assoc.Data{User: []byte("late")}); credit != 4+assoc.PieceCost || b.pieces.length != 0 {
+		t.Errorf("%d are given back for what came late, and %d pieces are kept", credit, b.pieces.length)
 	}
 }
 

@@ -36,13 +36,11 @@ func (l *Listener) AcceptSCTP(ctx context.Context) (*Conn, error) {
 
 func (l *Listener) accept(ctx context.Context) (*Conn, error) {
 	for {
+		if isClosed(l.endpoint.stopped) {
+			return nil, net.ErrClosed
+		}
 		if err := l.deadline.err(); err != nil {
 			return nil, err
-		}
-		select {
-		case <-l.endpoint.stopped:
-			return nil, net.ErrClosed
-		default:
 		}
 		select {
 		case c := <-l.endpoint.accepts:
@@ -57,6 +55,9 @@ func (l *Listener) accept(ctx context.Context) (*Conn, error) {
 
 // SetDeadline sets until when Accept waits; the zero time is no deadline.
 func (l *Listener) SetDeadline(t time.Time) error {
+	if isClosed(l.endpoint.stopped) {
+		return &net.OpError{Op: "set deadline", Net: l.endpoint.network.name, Addr: l.Addr(), Err: net.ErrClosed}
+	}
 	l.deadline.at(t)
 	return nil
 }

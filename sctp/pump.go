@@ -82,11 +82,7 @@ func (e *Endpoint) settle(t turn) (send bool) {
 	if e.closing && len(e.conns) == 0 && !e.empty {
 		e.empty = true
 		close(e.emptied)
-		if e.transient {
-			time.AfterFunc(min(2*e.par.RTOMin, maxLinger), e.expire)
-		} else {
-			e.closed = true
-		}
+		e.linger(t.now)
 	}
 	return (len(t.Packets) > 0 || e.closed) && !e.sending
 }
@@ -152,29 +148,6 @@ func (e *Endpoint) sendQuick() {
 			continue
 		}
 	}
-}
-
-// maxLinger bounds how long an endpoint is kept for its peer's sake, whatever the parameters are.
-const maxLinger = 2 * time.Second
-
-// expire ends an endpoint that was kept for its peer's sake. Of the end of an association the last packet may be lost,
-// and the peer asks again after its RTO (RFC 9260 section 8.4, 5); of what crosses it in the network the peer should
-// not hear that no one is here.
-func (e *Endpoint) expire() {
-	t := e.begin()
-	e.closed = true
-	e.finish(t)
-}
-
-// release closes the sockets.
-func (e *Endpoint) release() {
-	e.timer.Stop()
-	e.sockets.close()
-	if e.claim != nil {
-		_ = e.claim.Close()
-	}
-	e.closeHost()
-	close(e.finished)
 }
 
 // arm has the timer go off when the engine wants it. At a later time than it is set for it finds out by itself: that
@@ -244,6 +217,9 @@ func (e *Endpoint) note(t turn) {
 			}
 		case c != nil:
 			c.note(ev)
+		}
+		if ev.Kind == assoc.Closed || ev.Kind == assoc.Failed {
+			e.lastEnd = t.now
 		}
 	}
 	clear(t.Events)

@@ -71,6 +71,9 @@ func (e *Endpoint) openUDP(listen bool) error {
 	case e.config.UDPPort == 0 && listen:
 		want = DefaultUDPPort
 	}
+	if want != 0 {
+		e.takeOver(want)
+	}
 	for try := 1; ; try++ {
 		e.addr.UDP = want
 		err := e.openFamilies(func(at netip.Addr) (*port.Pairs, error) {

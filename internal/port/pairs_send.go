@@ -101,9 +101,16 @@ func (p *Pairs) sendFragmented(s *pairSender, pkts []Paired) {
 	_ = setFragment(p.udp.guard.fd, p.v6, false)
 }
 
+// few packets are sent in so little time that the goroutine need not let its processor go.
+const few = 8
+
 // send sends up to MaxBatch packets.
 func (p *Pairs) send(s *pairSender, pkts []Paired, trains bool) {
 	hdrs := s.hdrs[:s.load(pkts, trains)]
+	sendmmsg := sendmmsg
+	if len(pkts) <= few {
+		sendmmsg = sendmmsgFew
+	}
 	again := -1 // the header that is tried once more
 	for first := 0; first < len(hdrs); {
 		n, errno := sendmmsg(p.udp.guard.fd, hdrs[first:])

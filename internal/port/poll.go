@@ -19,7 +19,11 @@ type poller struct {
 	hdrs  []mmsghdr
 	got   int
 	errno unix.Errno
+	busy  bool // much has come the last time
 }
+
+// much are octets that take so long to receive that the goroutine lets its processor go.
+const much = 8 << 10
 
 // newPoller makes one for a socket.
 func newPoller(fd int) (*poller, error) {
@@ -50,6 +54,15 @@ func (p *poller) receive(hdrs []mmsghdr) (int, unix.Errno) {
 
 // receiveNow reports whether there was something.
 func (p *poller) receiveNow(fd uintptr) bool {
-	p.got, p.errno = recvmmsg(int(fd), p.hdrs, unix.MSG_DONTWAIT)
+	if p.busy {
+		p.got, p.errno = recvmmsg(int(fd), p.hdrs, unix.MSG_DONTWAIT)
+	} else {
+		p.got, p.errno = recvmmsgNow(int(fd), p.hdrs)
+	}
+	octets := 0
+	for i := range p.got {
+		octets += int(p.hdrs[i].n)
+	}
+	p.busy = octets >= much
 	return p.errno != unix.EAGAIN
 }

@@ -152,7 +152,7 @@ func (m *sctpModel) note(host int, e *assoc.Event) int {
 			m.wrong++
 		}
 		m.got++
-		return len(e.Data.User)
+		return e.Data.Cost()
 	}
 	return 0
 }

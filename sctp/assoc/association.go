@@ -3,6 +3,7 @@
 package assoc
 
 import (
+	"bytes"
 	"time"
 
 	"github.com/isthmus-net/isthmus/sctp/chunk"
@@ -34,6 +35,7 @@ type Association struct {
 	place    int
 	touched  bool
 	epoch    time.Time // from which heartbeats count
+	since    time.Time // when it was set up
 
 	tag, peerTag uint32
 	tie          [2]uint32 // what a restart proves itself by (RFC 9260 section 5.2.2)
@@ -108,20 +110,32 @@ func (a *Association) event(out *Output, e Event) {
 
 // establish makes the association ready for data.
 func (a *Association) establish(now time.Time, out *Output, how EventKind) {
-	a.state, a.setup, a.errors = established, time.Time{}, 0
+	a.state, a.setup, a.since, a.errors = established, time.Time{}, now, 0
 	a.event(out, Event{Kind: how})
 	a.startHeartbeats(now)
 	a.current = a.primary
 }
 
 // fail ends the association without a word to the peer.
-func (a *Association) fail(why Reason, cause chunk.CauseCode, out *Output) {
+func (a *Association) fail(why Reason, cause chunk.Cause, out *Output) {
 	if a.state == closed {
 		return
 	}
 	a.failMessages(why, out)
 	a.state = closed
-	a.event(out, Event{Kind: Failed, Reason: why, Cause: cause})
+	a.event(out, Event{Kind: Failed, Reason: why, Cause: cause.Code, Text: textOf(cause)})
+}
+
+// maxText is how much of what a peer says is told.
+const maxText = 256
+
+// textOf is what a cause says in words: those of our user or the peer's, or of whose protocol was broken (RFC 9260 sections
+// 3.3.10.12 and 3.3.10.13).
+func textOf(cause chunk.Cause) string {
+	if cause.Code != chunk.CauseUserAbort && cause.Code != chunk.CauseProtocolViolation {
+		return ""
+	}
+	return string(bytes.TrimRight(cause.Value[:min(len(cause.Value), maxText)], "\x00"))
 }
 
 // abort ends it with an ABORT (RFC 9260 section 9.1).
@@ -132,12 +146,13 @@ func (a *Association) abort(p *Path, why Reason, cause chunk.Cause, out *Output)
 	if p = a.answersBy(p); a.peerTag != 0 && p.carries() {
 		a.sendAlone(p, chunk.AppendError(nil, chunk.TypeAbort, 0, cause), out)
 	}
-	a.fail(why, cause.Code, out)
+	a.fail(why, cause, out)
 }
 
-// Abort ends the association at once; what is under way is lost. The peer is told why.
+// Abort ends the association at once; what is under way is lost. The peer is told why, in 256 octets at most.
 func (a *Association) Abort(reason string, out *Output) {
-	a.abort(a.destination(), ReasonAborting, chunk.Cause{Code: chunk.CauseUserAbort, Value: []byte(reason)}, out)
+	text := []byte(reason[:min(len(reason), maxText)])
+	a.abort(a.destination(), ReasonAborting, chunk.Cause{Code: chunk.CauseUserAbort, Value: text}, out)
 	a.endpoint.settle(a)
 }
 
@@ -165,6 +180,9 @@ func (a *Association) next() (at time.Time) {
 	at = earliest(at, a.windowAt)
 	at = earliest(at, a.forwardAt)
 	at = earliest(at, a.changes.at)
+	if a.blocked {
+		at = earliest(at, a.roomAt)
+	}
 	for _, p := range a.paths {
 		at = earliest(at, p.t3)
 		at = earliest(at, p.heartbeatAt)
@@ -192,6 +210,9 @@ func (a *Association) tick(now time.Time, out *Output) {
 	}
 	if reached(a.changes.at, now) {
 		a.changeExpired(now, out)
+	}
+	if a.blocked && reached(a.roomAt, now) {
+		a.clearOut(now, out)
 	}
 	if reached(a.forwardAt, now) {
 		a.forwardExpired(now, out)
@@ -289,7 +310,7 @@ func (a *Association) take(p *Path, c chunk.Chunk, in *arrival, out *Output) boo
 		a.establish(in.now, out, Connected)
 	case chunk.TypeCookieEcho, chunk.TypePad: // the endpoint has read the one; the other is empty
 	case chunk.TypeHeartbeat:
-		a.handleHeartbeat(c)
+		a.handleHeartbeat(p, c, in.now)
 	case chunk.TypeHeartbeatAck:
 		a.handleHeartbeatAck(c, in.now, out)
 	case chunk.TypeASCONF:
@@ -301,7 +322,7 @@ func (a *Association) take(p *Path, c chunk.Chunk, in *arrival, out *Output) boo
 	case chunk.TypeAbort:
 		if a.authentic(c, in) && !a.leaving(p) {
 			cause, _, _ := chunk.NextCause(c.Body)
-			a.fail(ReasonAborted, cause.Code, out)
+			a.fail(ReasonAborted, cause, out)
 		}
 		return false
 	case chunk.TypeError:

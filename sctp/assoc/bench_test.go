@@ -48,7 +48,7 @@ func (w *world) swap() {
 		read := 0
 		for _, e := range to.out.Events {
 			if e.Kind == Received {
-				read += len(e.Data.User)
+				read += e.Data.Cost()
 			}
 		}
 		if read > 0 {

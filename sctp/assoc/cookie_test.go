@@ -170,6 +170,71 @@ func TestReplayedCookie(t *testing.T) {
 	}
 }
 
+// TestCookieAfterTheEnd has the cookie of an association come again when that has ended: it makes no second one, as long
+// as it lives (RFC 9260 sections 5.1.3 and 5.1.5). The sender hears that there is none; a new INIT makes one.
+func TestCookieAfterTheEnd(t *testing.T) {
+	for name, end := range map[string]func(s *script){
+		"aborted":   func(s *script) { s.peer(chunk.AppendError(nil, chunk.TypeAbort, 0)) },
+		"shut down": func(s *script) { s.shutdown(); s.peer(plain(chunk.TypeShutdownAck)) },
+		"restarted": func(s *script) {
+			s.init.Tag++
+			tag, echo := s.offered()
+			s.raw(s.pair, tag, echo)
+			s.a.Abort("", &s.out)
+			s.collect()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t, quiet(), 1, 1)
+			tag, echo := s.offered()
+			s.raw(s.pair, tag, echo)
+			end(s)
+			s.take()
+			if len(s.e.byTag) > 0 {
+				t.Fatal("the association has not ended")
+			}
+			s.run(time.Minute)
+			s.raw(s.pair, tag, echo, s.data(0, "x"))
+			if got := s.sent(); len(got) != 1 || got[0] != "ABORT(T)" || len(s.e.byTag) > 0 || s.e.Counters.OldCookie != 1 {
+				t.Errorf("a cookie of an association that has ended: %q, %+v", got, s.e.Counters)
+			}
+			tag, echo = s.offered()
+			s.raw(s.pair, tag, echo)
+			s.expect("a new one", "COOKIE-ACK")
+			s.a.Abort("", &s.out)
+			s.run(5 * time.Minute)
+			s.init.Tag++
+			s.accept()
+			if n := s.e.spent.queue.length; n > 0 || len(s.e.spent.tags) > 0 {
+				t.Errorf("%d tags are kept for ever", n)
+			}
+		})
+	}
+}
+
+// TestSpentCookiesAreBounded has more associations end than are remembered: cookies as old as the oldest of them count
+// as spent, newer ones are taken.
+func TestSpentCookiesAreBounded(t *testing.T) {
+	s := newScript(t, quiet(), 1, 1)
+	tag, echo := s.offered()
+	s.raw(s.pair, tag, echo)
+	s.a.Abort("", &s.out)
+	s.collect()
+	s.run(time.Second)
+	second, fresh := s.offered()
+	for i := range maxSpent {
+		s.e.spent.add(spentTag{uint32(i), s.now})
+	}
+	s.take()
+	s.raw(s.pair, tag, echo)
+	s.expect("a cookie that is not remembered", "ABORT(T)")
+	s.raw(s.pair, second, fresh)
+	s.expect("a cookie made since", "COOKIE-ACK")
+	if n := s.e.spent.queue.length; n != maxSpent || len(s.e.spent.tags) != maxSpent {
+		t.Errorf("%d and %d tags are kept", n, len(s.e.spent.tags))
+	}
+}
+
 // TestStaleCookieError has our cookie be stale: a new INIT asks for a longer life, once (RFC 9260 section 5.2.6).
 func TestStaleCookieError(t *testing.T) {
 	stale := chunk.AppendError(nil, chunk.TypeError, 0, chunk.Cause{Code: chunk.CauseOutOfResource},

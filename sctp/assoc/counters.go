@@ -15,7 +15,7 @@ type Counters struct {
 	Refused         uint64 // a set-up that nobody waits for, or that there is no room for
 	BadCookie       uint64 // not ours, or changed
 	StaleCookie     uint64
-	OldCookie       uint64 // of an association that is another by now
+	OldCookie       uint64 // of an association that is another by now, or has ended
 	Unauthenticated uint64 // chunks that are taken behind a valid AUTH alone
 	BadAuth         uint64 // an AUTH that is not the peer's
 	BadChange       uint64 // an ASCONF that is out of turn, or an answer to none

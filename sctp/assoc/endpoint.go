@@ -41,6 +41,7 @@ type Endpoint struct {
 
 	config  Config
 	secrets secrets
+	spent   spent
 	byTag   map[uint32]*Association
 	byPeer  map[netip.AddrPort]*Association
 	timers  timers
@@ -273,6 +274,9 @@ func (e *Endpoint) enter(a *Association) {
 // leave forgets an association.
 func (e *Endpoint) leave(a *Association) {
 	e.timers.remove(a)
+	if e.config.Listen && !a.since.IsZero() {
+		e.spent.add(spentTag{a.tag, a.since})
+	}
 	if e.byTag[a.tag] == a {
 		delete(e.byTag, a.tag)
 	}
@@ -289,10 +293,11 @@ func (e *Endpoint) forget(a *Association, remote netip.Addr) {
 	}
 }
 
-// newTag draws a verification tag that no association has (RFC 9260 section 5.3.1).
+// newTag draws a verification tag that no association has or had of late (RFC 9260 section 5.3.1).
 func (e *Endpoint) newTag() uint32 {
 	for {
-		if tag := e.random32(); tag != 0 && e.byTag[tag] == nil {
+		tag := e.random32()
+		if _, used := e.spent.tags[tag]; tag != 0 && !used && e.byTag[tag] == nil {
 			return tag
 		}
 	}

@@ -16,18 +16,65 @@ func (c *sent) expired(now time.Time) bool {
 	return !m.deadline.IsZero() && !m.deadline.After(now) || m.Tries > 0 && int(c.tries) >= m.Tries
 }
 
-// dropExpired takes messages out of the queues whose time is over before they were begun.
+// dropExpired gives up the messages whose turn it is and whose time is over. One that is begun is, if the peer can be told
+// not to wait for the rest (RFC 3758 section 4.1).
 func (a *Association) dropExpired(now time.Time, out *Output) {
-	for a.cutting == nil {
-		m := a.upcoming()
-		if m == nil || m.cut > 0 || m.deadline.IsZero() || m.deadline.After(now) {
+	for m := a.upcoming(); m != nil && reached(m.deadline, now); m = a.upcoming() {
+		switch {
+		case m.cut == 0:
+			a.leaveQueue()
+			a.giveUp(m, out)
+			a.queued -= len(m.User)
+		case a.forwards:
+			a.abandonMessage(m, out)
+			a.abandonChunks()
+			a.forward(now, out)
+		default:
 			return
 		}
-		a.leaveQueue()
-		a.giveUp(m, out)
-		a.queued -= len(m.User)
 		a.unblock(out)
 	}
+}
+
+// hasRoom reports whether the send buffer takes so many octets. If it is full, messages that wait in it and are over make
+// room; and if that is not enough our user is told of more.
+func (a *Association) hasRoom(octets int, now time.Time, out *Output) bool {
+	if a.queued+octets <= a.par.SendBuffer {
+		return true
+	}
+	if a.clearOut(now, out); a.queued+octets <= a.par.SendBuffer {
+		return true
+	}
+	a.blocked = true
+	a.endpoint.settle(a)
+	return false
+}
+
+// clearOut takes the messages out of all queues that are not begun and whose time is over.
+func (a *Association) clearOut(now time.Time, out *Output) {
+	a.roomAt = time.Time{}
+	for i := range a.outs {
+		waiting := &a.outs[i].waiting
+		for range waiting.length {
+			m := *waiting.at(0)
+			switch waiting.drop(); {
+			case m.cut == 0 && reached(m.deadline, now):
+				a.giveUp(m, out)
+				a.queued -= len(m.User)
+				continue
+			case m.cut == 0:
+				a.roomAt = earliest(a.roomAt, m.deadline)
+			}
+			*waiting.push() = m
+		}
+	}
+	for range a.ready.length {
+		stream := *a.ready.at(0)
+		if a.ready.drop(); a.outs[stream].waiting.length > 0 {
+			*a.ready.push() = stream
+		}
+	}
+	a.unblock(out)
 }
 
 // giveUp tells the user of a message that will not arrive.
@@ -49,7 +96,14 @@ func (a *Association) abandon(now time.Time, out *Output) {
 			given = true
 		}
 	}
-	for i := 0; given && i < a.sent.length; i++ {
+	if given {
+		a.abandonChunks()
+	}
+}
+
+// abandonChunks gives up the chunks of messages that are given up.
+func (a *Association) abandonChunks() {
+	for i := range a.sent.length {
 		if c := a.sent.at(i); c.message.abandoned && !c.abandoned {
 			a.abandonChunk(c)
 			a.untime(a.acked + 1 + uint32(i))

@@ -168,6 +168,28 @@ func TestMeasureAfterAbandon(t *testing.T) {
 	}
 }
 
+// TestExpiryOfABegunMessage has the time of a message be over when half of it is sent, and the window closed: the rest is
+// not sent, the peer is told not to wait for it, and others have their turn (RFC 3758 section 4.1).
+func TestExpiryOfABegunMessage(t *testing.T) {
+	s := forwarding(t, false)
+	s.a.peerWindow = 2*full + 100
+	s.send(Message{User: make([]byte, 6*full), Lifetime: 100 * time.Millisecond})
+	s.say(50)
+	s.expect("half", "DATA+0", "DATA+1")
+	s.peer(s.sack(2, 0))
+	s.run(200 * time.Millisecond)
+	s.expect("the window is closed")
+	s.peer(s.sack(2, large))
+	s.expect("the window opens", "FORWARD-TSN+2", "DATA+3")
+	if e, failed := s.saw(SendFailed); !failed || e.Reason != ReasonExpired || s.a.queued != 50 {
+		t.Errorf("told %t of %+v, %d octets are in the buffer", failed, e, s.a.queued)
+	}
+	s.peer(s.sack(4, large))
+	if s.a.queued != 0 || s.a.sent.length != 0 {
+		t.Errorf("%d octets and %d chunks are left", s.a.queued, s.a.sent.length)
+	}
+}
+
 // TestForwardTSN has the peer give up messages (RFC 3758 section 3.6).
 func TestForwardTSN(t *testing.T) {
 	forward := func(n int, skips ...chunk.Skip) []byte {
@@ -189,9 +211,9 @@ func TestForwardTSN(t *testing.T) {
 		{"beyond what has come", [][]byte{ordered(5, 0, 1, "BE", "b")}, forward(3, chunk.Skip{Message: 0}), "SACK+3,2-2", "b", 0},
 		{"up to what has come", [][]byte{ordered(2, 0, 1, "BE", "b"), ordered(3, 0, 2, "BE", "c")}, forward(1, chunk.Skip{Message: 0}), "SACK+3", "b c", 0},
 		{"messages before the skipped one are delivered", [][]byte{ordered(2, 0, 1, "BE", "b"), ordered(4, 0, 3, "BE", "d")}, forward(3, chunk.Skip{Message: 2}), "SACK+4", "b d", 0},
-		{"another stream waits on", [][]byte{ordered(3, 1, 1, "BE", "b")}, forward(1, chunk.Skip{Message: 0}), "SACK+1,2-2", "", 1},
+		{"another stream waits on", [][]byte{ordered(3, 1, 1, "BE", "b")}, forward(1, chunk.Skip{Message: 0}), "SACK+1,2-2", "", 1 + PieceCost},
 		{"half a message", [][]byte{ordered(1, 0, 0, "B", "a1"), ordered(4, 0, 1, "BE", "b")}, forward(3, chunk.Skip{Message: 0}), "SACK+4", "b", 0},
-		{"half an unordered message", [][]byte{ordered(1, 0, 0, "UB", "a1"), ordered(5, 0, 0, "UB", "b1")}, forward(2), "SACK+2,3-3", "", 2},
+		{"half an unordered message", [][]byte{ordered(1, 0, 0, "UB", "a1"), ordered(5, 0, 0, "UB", "b1")}, forward(2), "SACK+2,3-3", "", 2 + PieceCost},
 		{"out of date", [][]byte{ordered(0, 0, 0, "BE", "a"), ordered(1, 0, 1, "BE", "b")}, forward(0), "SACK+1", "", 0},
 		{"a stream that there is none of", nil, forward(1, chunk.Skip{Stream: 4000, Message: 9}), "SACK+1", "", 0},
 	} {

@@ -363,7 +363,7 @@ func (c *conversation) finish() {
 			}
 		}
 		c.compare(i, c.said[i], c.hosts[1-i].got, failed)
-		if a := h.a; a.sent.length+a.queued+a.held+a.weight+a.unread+a.marked+a.outside > 0 {
+		if a := h.a; a.sent.length+a.queued+a.held+a.unread+a.marked+a.outside > 0 {
 			c.t.Fatalf("host %d keeps %d chunks, %d octets to send, %d held, %d unread", i, a.sent.length, a.queued, a.held, a.unread)
 		}
 		h.a.Shutdown(c.now, &h.out)

@@ -27,7 +27,7 @@ func (a *Association) startHeartbeats(now time.Time) {
 	probed := 0
 	for _, p := range a.paths {
 		if p.confirmed && (p == a.primary || p.Parameters.HeartbeatInterval < 0) {
-			p.heartbeatAt = a.heartbeatTime(p, now)
+			p.heartbeatAt, p.askedAt = a.heartbeatTime(p, now), now // the set-up has asked
 			continue
 		}
 		p.heartbeatAt = now.Add(time.Duration(probed/max(a.par.HeartbeatMaxBurst, 1)) * p.rto)
@@ -36,11 +36,11 @@ func (a *Association) startHeartbeats(now time.Time) {
 }
 
 // beatsInRTO is into how many beats an RTO is divided.
-const beatsInRTO = 32
+const beatsInRTO = 16
 
 // heartbeatTime is when a path's next heartbeat is due if it is idle from now on; zero if it has none. The RTO
-// is jittered by half of it either way (RFC 9260 section 8.3), and then up to the endpoint's next beat: of thousands of
-// associations at rest many are due together, and leave, and are answered, in few system calls.
+// is jittered by half of it either way (RFC 9260 section 8.3), in beats of the endpoint: of thousands of associations at
+// rest many are due together, and leave, and are answered, in few system calls.
 func (a *Association) heartbeatTime(p *Path, now time.Time) time.Time {
 	if p.Parameters.HeartbeatInterval < 0 {
 		return time.Time{}
@@ -49,9 +49,16 @@ func (a *Association) heartbeatTime(p *Path, now time.Time) time.Time {
 	if e.origin.IsZero() {
 		e.origin = now
 	}
-	at := now.Add(p.Parameters.HeartbeatInterval + p.rto/2 + time.Duration(e.random64()%uint64(p.rto-beat+1)))
-	return at.Add((beat - at.Sub(e.origin)%beat) % beat)
+	least := now.Add(p.leastPause())
+	at := least.Add(time.Duration(e.random64() % uint64(p.rto+1)))
+	if at = at.Add(-(at.Sub(e.origin) % beat)); at.Before(least) {
+		at = at.Add(beat)
+	}
+	return at
 }
+
+// leastPause is the least time between two heartbeats of an idle path that works.
+func (p *Path) leastPause() time.Duration { return p.Parameters.HeartbeatInterval + p.rto/2 }
 
 // alive reports whether the association has heartbeats, and data that is sent (RFC 9260 sections 6 and 8.3).
 func (a *Association) alive() bool {
@@ -70,7 +77,7 @@ func (a *Association) heartbeat(p *Path, now time.Time, out *Output) {
 	if a.state == closed || !reached(p.heartbeatAt, now) {
 		return
 	}
-	idle := p.sentAt.Add(p.Parameters.HeartbeatInterval + p.rto/2)
+	idle := p.sentAt.Add(p.leastPause())
 	if p.usable() && idle.After(now) {
 		p.heartbeatAt = idle
 		return
@@ -121,6 +128,11 @@ func (a *Association) trim() {
 // sendHeartbeat sends one (RFC 9260 section 8.3).
 func (a *Association) sendHeartbeat(p *Path, now time.Time, out *Output) {
 	a.sendAlone(p, chunk.AppendHeartbeat(nil, a.heartbeatInfo(p, 0, now)), out)
+	p.asked(now)
+}
+
+// asked books that a heartbeat leaves by the path.
+func (p *Path) asked(now time.Time) {
 	p.heartbeatAt, p.askedAt, p.waitsFor = time.Time{}, now, now.Add(p.rto)
 }
 
@@ -152,12 +164,31 @@ func (a *Association) Probe(pair Pair, now time.Time, out *Output) {
 }
 
 // handleHeartbeat answers a heartbeat with all that is in it (RFC 9260 section 8.3).
-func (a *Association) handleHeartbeat(c chunk.Chunk) {
+func (a *Association) handleHeartbeat(p *Path, c chunk.Chunk, now time.Time) {
 	if a.state == shutdownSent || a.state == shutdownAckSent {
 		a.endpoint.Counters.Unexpected++
 		return
 	}
 	a.endpoint.control = chunk.Append(a.endpoint.control, chunk.TypeHeartbeatAck, 0, c.Body)
+	a.joinHeartbeat(p, now)
+}
+
+// joinHeartbeat puts our heartbeat of a path into the answer to the peer's, if it might be sent now as well as when it
+// is due (RFC 9260 section 8.3: the RTO is jittered). Both ends have the same clock from then on: of two that are at
+// rest each path costs three packets where it would cost four.
+func (a *Association) joinHeartbeat(p *Path, now time.Time) {
+	const size = 4 + 4 + infoSize // of the chunk, its parameter's header with it
+	switch {
+	case p == nil || !a.alive() || !p.usable() || p.heartbeatAt.IsZero() || !p.waitsFor.IsZero():
+		return
+	case p.askedAt.Add(p.leastPause()).After(now), p.sentAt.Add(p.leastPause()).After(now):
+		return
+	case chunk.HeaderSize+a.authSize()+len(a.endpoint.control)+size > p.room():
+		return
+	}
+	a.trim()
+	a.endpoint.control = chunk.AppendHeartbeat(a.endpoint.control, a.heartbeatInfo(p, 0, now))
+	p.asked(now)
 }
 
 // handleHeartbeatAck takes the answer to a heartbeat: the path works, and the peer is there (RFC 9260 sections

@@ -172,6 +172,75 @@ func TestHeartbeatsByState(t *testing.T) {
 	}
 }
 
+// TestHeartbeatsJoin answers a HEARTBEAT with our own in the same packet, once that might be sent: not before HB.interval
+// and half an RTO have gone by since the last one or since data, not while one is out, and not where there is no room.
+func TestHeartbeatsJoin(t *testing.T) {
+	beat := chunk.AppendHeartbeat(nil, []byte("x"))
+	s := accepted(t, strict(), 1, 1)
+	p := s.a.paths[0]
+	at := func(d time.Duration) { // when ours is due late
+		p.heartbeatAt = start.Add(time.Hour)
+		s.run(start.Add(d).Sub(s.now))
+	}
+	at(30*time.Second + 499*time.Millisecond)
+	s.peer(beat)
+	s.expect("too soon", "HEARTBEAT-ACK")
+	at(30*time.Second + 501*time.Millisecond)
+	s.peer(chunk.AppendHeartbeat(nil, make([]byte, p.room()-24)))
+	s.expect("no room", "HEARTBEAT-ACK")
+	s.peer(beat, beat)
+	joined := s.packets
+	s.expect("joined", "HEARTBEAT-ACK HEARTBEAT HEARTBEAT-ACK")
+	s.peer(beat)
+	s.expect("one is out", "HEARTBEAT-ACK")
+	if ack, ok := heartbeatIn(joined[0]); ok {
+		s.run(time.Millisecond)
+		s.peer(ack)
+	}
+	if !p.waitsFor.IsZero() || p.srtt != time.Millisecond || p.heartbeatAt.Before(s.now.Add(p.leastPause())) {
+		t.Errorf("after the answer: %v, round trip %v, the next one is due at %v", p.waitsFor, p.srtt, p.heartbeatAt)
+	}
+	at(50 * time.Second)
+	s.say(10)
+	s.peer(s.sack(1, large))
+	s.take()
+	at(62 * time.Second)
+	s.peer(beat)
+	s.expect("not idle", "HEARTBEAT-ACK")
+	s.a.Shutdown(s.now, &s.out)
+	at(2 * time.Minute)
+	s.take()
+	s.peer(beat)
+	s.expect("at the end")
+}
+
+// TestHeartbeatsStayTogether has two ends at rest for hours: three packets do where each for itself would take four, and
+// each path is still asked in its time.
+func TestHeartbeatsStayTogether(t *testing.T) {
+	w := pair(t, Defaults())
+	w.run(time.Minute)
+	packets, beats := 0, map[Pair][]time.Time{}
+	w.trace = func(_ int, p Packet) {
+		packets++
+		if has(p, chunk.TypeHeartbeat) && !has(p, chunk.TypePad) {
+			beats[p.Pair] = append(beats[p.Pair], w.now)
+		}
+	}
+	w.run(3 * time.Hour)
+	heartbeats := 0
+	for pair, list := range beats {
+		heartbeats += len(list)
+		for i := 1; i < len(list); i++ {
+			if gap := list[i].Sub(list[i-1]); gap < 30*time.Second+500*time.Millisecond || gap > 31*time.Second+550*time.Millisecond {
+				t.Fatalf("%v: a heartbeat %v after the one before", pair, gap)
+			}
+		}
+	}
+	if len(beats) != 8 || heartbeats < 8*3*3600/32 || packets > heartbeats*8/5 {
+		t.Errorf("%d packets, %d heartbeats by %d paths", packets, heartbeats, len(beats))
+	}
+}
+
 // TestManyHeartbeats has a packet bring hundreds: the answer is no larger than they were.
 func TestManyHeartbeats(t *testing.T) {
 	s := accepted(t, quiet(), 1, 1)

@@ -46,7 +46,7 @@ func (e *Endpoint) HandleICMP(m ICMP, now time.Time, out *Output) {
 	p := a.path(m.Pair)
 	switch {
 	case m.Kind == NoProtocol && a.believesNoProtocol(p, now, out): // ICMP8
-		a.fail(ReasonNoProtocol, 0, out)
+		a.fail(ReasonNoProtocol, chunk.Cause{}, out)
 	case m.Kind == NoProtocol:
 	case p == nil:
 	case m.Kind == TooBig: // ICMP7

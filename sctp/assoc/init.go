@@ -240,9 +240,14 @@ func (e *Endpoint) handleCookieEcho(in *arrival, value []byte, out *Output) {
 
 // accept makes the association.
 func (e *Endpoint) accept(in *arrival, c *cookie, out *Output) {
+	e.spent.forget(in.now.Add(-e.config.Parameters.CookieLife - maxPreserve))
 	switch {
 	case e.byTag[c.tag] != nil: // another has drawn the tag since
 		e.Counters.OldCookie++
+		return
+	case e.spent.has(c):
+		e.Counters.OldCookie++
+		e.outOfTheBlue(in, out)
 		return
 	case !e.config.Listen || len(e.byTag) >= e.config.MaxAssociations:
 		e.Counters.Refused++

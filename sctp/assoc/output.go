@@ -105,6 +105,7 @@ type Event struct {
 	Kind        EventKind
 	Reason      Reason
 	Cause       chunk.CauseCode // that the peer has given, or that we gave it
+	Text        string          // with the cause, as it was sent
 	Pair        Pair            // of a path
 	Data        Data
 }

@@ -5,6 +5,8 @@ package assoc
 import (
 	"net/netip"
 	"time"
+
+	"github.com/isthmus-net/isthmus/sctp/chunk"
 )
 
 // PathState says what a path is good for.
@@ -177,7 +179,7 @@ func (a *Association) strike(p *Path, association bool, now time.Time, out *Outp
 	}
 	if association {
 		if a.errors++; a.errors > a.par.AssociationMaxRetrans {
-			a.fail(ReasonNoAnswer, 0, out)
+			a.fail(ReasonNoAnswer, chunk.Cause{}, out)
 		}
 	}
 }

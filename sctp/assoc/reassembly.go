@@ -33,10 +33,6 @@ type piece struct {
 	user        []byte
 }
 
-// pieceWeight is about what a piece costs beside its octets: many small ones must not cost more than the peer
-// is told there is room for.
-const pieceWeight = 96
-
 // store delivers data, or keeps it until it can be (RFC 9260 sections 6.6 and 6.9).
 func (a *Association) store(d *chunk.Data, out *Output) {
 	for int(d.Stream) >= len(a.in) {
@@ -62,7 +58,7 @@ func (a *Association) store(d *chunk.Data, out *Output) {
 
 // deliver hands a piece to the user.
 func (a *Association) deliver(out *Output, stream uint16, unordered bool, protocol uint32, first, last bool, user []byte) {
-	a.unread += len(user)
+	a.unread += cost(user)
 	a.event(out, Event{Kind: Received, Data: Data{stream, unordered, protocol, first, last, user}})
 }
 
@@ -83,13 +79,7 @@ func (a *Association) keep(m *assembly, d *chunk.Data) {
 		return
 	}
 	m.pieces = slices.Insert(m.pieces, at, piece{number, d.Protocol, d.First, d.Last, a.endpoint.pieces.copy(d.User)})
-	a.hold(len(d.User), 1)
-}
-
-// hold books octets in so many pieces that wait; negative ones leave.
-func (a *Association) hold(octets, pieces int) {
-	a.held += octets
-	a.weight += octets + pieces*pieceWeight
+	a.held += cost(d.User)
 }
 
 // storeOrdered keeps a fragment of an ordered message, and delivers what is next.
@@ -163,7 +153,7 @@ func (a *Association) deliverPieces(stream uint16, unordered bool, m *assembly, 
 
 // drop takes a piece of a message out of the books. Its octets hold until the next call.
 func (a *Association) drop(p piece) {
-	a.hold(-len(p.user), -1)
+	a.held -= cost(p.user)
 	a.endpoint.pieces.release(p.user)
 }
 
@@ -202,11 +192,11 @@ type buffers struct {
 	released [][]byte // since the last call: events may still alias them
 }
 
-// What buffers are kept, and how many. A small piece has one of its own size: many of them are not to cost more
-// than their weight.
+// What buffers are kept, and how many. A piece that is much smaller has one of its own size: many of them are not to take
+// more than their cost.
 const (
 	bufferSize = 2048
-	smallPiece = 256
+	smallPiece = 1024
 	maxFree    = 256
 )
 

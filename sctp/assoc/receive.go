@@ -14,9 +14,8 @@ type receiver struct {
 	got     tsns
 	in      []inStream // as far as used
 	inLimit uint16     // streams that the peer may use
-	held    int        // octets that wait for others
-	weight  int        // what those cost us
-	unread  int        // octets that our user has not read yet
+	held    int        // cost of what waits for others
+	unread  int        // cost of what our user has not read yet
 	told    int        // window that the last SACK told
 
 	arrivals arrivals
@@ -40,9 +39,17 @@ func (r *receiver) expect(first uint32, streams uint16) {
 // window is how many octets more the peer may send.
 func (a *Association) window() int { return max(0, a.par.ReceiveBuffer-a.occupied()) }
 
-// occupied is how much of the receive buffer is in use: what the user has not read, and what waits for others. Many
-// small pieces take more than their octets.
-func (a *Association) occupied() int { return a.unread + max(a.held, a.weight/2) }
+// occupied is how much of the receive buffer is in use: what the user has not read, and what waits for others.
+func (a *Association) occupied() int { return a.unread + a.held }
+
+// PieceCost is what each piece of a message counts in the receive buffer beside its octets: many small ones are not to
+// take more memory than the peer is told that there is room for.
+const PieceCost = 96
+
+// Cost is what the piece counts in the receive buffer until it is read.
+func (d *Data) Cost() int { return cost(d.User) }
+
+func cost(user []byte) int { return len(user) + PieceCost }
 
 // handleData takes a DATA or an I-DATA chunk (RFC 9260 section 6.2).
 func (a *Association) handleData(p *Path, c chunk.Chunk, in *arrival, out *Output) {
@@ -99,9 +106,9 @@ func (a *Association) fits(d *chunk.Data) bool {
 	return a.window() > 0 || before(d.TSN, a.got.highest()) && a.occupied() < 2*a.par.ReceiveBuffer
 }
 
-// Read tells that our user has taken so many octets of messages: the peer may send as many again.
-func (a *Association) Read(octets int, now time.Time, out *Output) {
-	a.unread = max(0, a.unread-octets)
+// Read tells that our user has taken pieces of messages of such a cost: the peer may send as much again.
+func (a *Association) Read(cost int, now time.Time, out *Output) {
+	a.unread = max(0, a.unread-cost)
 	if a.state < established || a.window()-a.told < max(a.par.ReceiveBuffer/4, 1) {
 		return
 	}

@@ -272,7 +272,7 @@ func TestGapFillersAreBounded(t *testing.T) {
 	for i := 1; i < 1000; i++ {
 		s.peer(s.data(i, strings.Repeat("x", 1000)))
 	}
-	if got := s.a.unread + s.a.weight; got > 3*par.ReceiveBuffer {
+	if got := s.a.occupied(); got > 3*par.ReceiveBuffer {
 		t.Errorf("%d octets are held of a buffer of %d", got, par.ReceiveBuffer)
 	}
 }

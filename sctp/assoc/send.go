@@ -22,6 +22,7 @@ type sender struct {
 	sent    ring[sent]   // the chunks behind acked, in the order of their TSNs
 	queued  int          // octets in the send buffer
 	blocked bool         // our user waits for room
+	roomAt  time.Time    // when the next message is over that waits in the full buffer; zero if none will be
 
 	peerWindow int // octets that the peer has room for (RFC 9260 section 6.2.1)
 	announced  int // window of the last SACK
@@ -95,8 +96,7 @@ func (a *Association) Send(m Message, now time.Time, out *Output) error {
 		return ErrEmpty
 	case len(m.User) > a.par.SendBuffer:
 		return ErrTooLarge
-	case a.queued+len(m.User) > a.par.SendBuffer:
-		a.blocked = true
+	case !a.hasRoom(len(m.User), now, out):
 		return ErrBlocked
 	}
 	for int(m.Stream) >= len(a.outs) {

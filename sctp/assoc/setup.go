@@ -85,7 +85,7 @@ func (a *Association) setupExpired(now time.Time, out *Output) {
 		a.target.backOff()
 	}
 	if a.tries > a.par.MaxInitRetrans {
-		a.fail(ReasonNoAnswer, 0, out)
+		a.fail(ReasonNoAnswer, chunk.Cause{}, out)
 		return
 	}
 	at := slices.Index(a.paths, a.target)
@@ -146,13 +146,13 @@ func (a *Association) acceptable(c chunk.Chunk, init *chunk.Init, err error, in 
 	case init.Tag == 0:
 		a.endpoint.Counters.BadInit++
 		a.endpoint.reply(in, a.tag, chunk.AppendError(nil, chunk.TypeAbort, chunk.Reflected), out)
-		a.fail(ReasonViolation, chunk.CauseInvalidParameter, out)
+		a.fail(ReasonViolation, chunk.Cause{Code: chunk.CauseInvalidParameter}, out)
 		return false
 	case err != nil:
 		cause = chunk.CauseProtocolViolation
 	case a.par.changesUnprotected(&init.Options):
 		a.endpoint.Counters.BadInit++
-		a.fail(ReasonViolation, chunk.CauseProtocolViolation, out)
+		a.fail(ReasonViolation, chunk.Cause{Code: chunk.CauseProtocolViolation}, out)
 		return false
 	case cause == 0 && init.Cookie == nil:
 		cause, value = chunk.CauseMissingParameter, binary.BigEndian.AppendUint16([]byte{0, 0, 0, 1}, uint16(chunk.ParamCookie))
@@ -162,7 +162,7 @@ func (a *Association) acceptable(c chunk.Chunk, init *chunk.Init, err error, in 
 	}
 	a.endpoint.refuse(in, init.Tag, cause, value, out)
 	if init.Window >= minWindow {
-		a.fail(ReasonViolation, cause, out)
+		a.fail(ReasonViolation, chunk.Cause{Code: cause}, out)
 	}
 	return false
 }
@@ -194,7 +194,7 @@ func (a *Association) learn(in *arrival, init *chunk.Init) {
 // handleStale asks for a cookie that lives longer, once (RFC 9260 section 5.2.6).
 func (a *Association) handleStale(cause chunk.Cause, now time.Time, out *Output) {
 	if a.stale || len(cause.Value) < 4 {
-		a.fail(ReasonStale, chunk.CauseStaleCookie, out)
+		a.fail(ReasonStale, chunk.Cause{Code: chunk.CauseStaleCookie}, out)
 		return
 	}
 	a.stale = true

@@ -3,6 +3,7 @@
 package assoc
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -56,6 +57,41 @@ func TestImmediateBit(t *testing.T) {
 	packets := s.take()
 	if _, rest, _ := chunk.Open(packets[0].Octets); len(packets) != 1 || rest[1] != 0x09 {
 		t.Errorf("the flags are %#x", rest[1])
+	}
+}
+
+// TestImmediateBitWhereNothingElseMayGo has one packet fill the peer's window, that of the path, or our send buffer: it asks
+// for its SACK at once, for nothing else would be sent until then. Two packets are acknowledged at once anyway.
+func TestImmediateBitWhereNothingElseMayGo(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		buffer   int
+		say      int
+		prepare  func(s *script)
+		want     byte // flags of the first packet's data
+		messages int
+	}{
+		{"room everywhere", 100_000, 1000, func(*script) {}, 0x03, 1},
+		{"the send buffer", 1900, 1000, func(*script) {}, 0x0b, 1},
+		{"the peer's window", 100_000, 1000, func(s *script) { s.a.peerWindow = 1900 }, 0x0b, 2},
+		{"the path's window", 100_000, full, func(s *script) { s.a.paths[0].cwnd = full }, 0x0b, 2},
+		{"two packets", 100_000, full, func(s *script) { s.a.paths[0].cwnd = 2 * full }, 0x03, 3},
+	} {
+		par := quiet()
+		par.SendBuffer = tt.buffer
+		s := accepted(t, par, 1, 1)
+		tt.prepare(s)
+		for range tt.messages - 1 { // they wait
+			s.a.state = cookieEchoed
+			s.say(tt.say)
+			s.a.state = established
+		}
+		s.say(tt.say)
+		for i, p := range s.take() {
+			if _, rest, _ := chunk.Open(p.Octets); rest[1] != tt.want && (i == 0 || rest[1] != 0x03) {
+				t.Errorf("%s: the flags of packet %d are %#x", tt.name, i, rest[1])
+			}
+		}
 	}
 }
 
@@ -277,6 +313,32 @@ func TestShutdownAfterExpiry(t *testing.T) {
 	s.expect("it is over", "SHUTDOWN")
 }
 
+// TestAbortText tells the user what the peer has said, and what we said: as much as is told of it, and without the octet 0
+// that some put at its end.
+func TestAbortText(t *testing.T) {
+	long := strings.Repeat("x", 70_000)
+	for _, tt := range []struct {
+		cause chunk.CauseCode
+		said  string
+		told  string
+	}{
+		{chunk.CauseUserAbort, "bye", "bye"}, {chunk.CauseProtocolViolation, "no \x00chunk\x00", "no \x00chunk"}, {chunk.CauseUserAbort, "", ""},
+		{chunk.CauseUserAbort, long[:1000], long[:256]}, {chunk.CauseStaleCookie, "\x00\x00\x00\x01", ""},
+	} {
+		s := accepted(t, quiet(), 1, 1)
+		s.peer(chunk.AppendError(nil, chunk.TypeAbort, 0, chunk.Cause{Code: tt.cause, Value: []byte(tt.said)}))
+		if e, failed := s.saw(Failed); !failed || e.Cause != tt.cause || e.Text != tt.told {
+			t.Errorf("%v %.20q: told %t, %q", tt.cause, tt.said, failed, e.Text)
+		}
+	}
+	s := accepted(t, quiet(), 1, 1)
+	s.a.Abort(long, &s.out)
+	s.collect()
+	if e, _ := s.saw(Failed); e.Text != long[:256] || len(s.packets) != 1 || len(s.packets[0].Octets) > 300 {
+		t.Errorf("%d octets are told", len(e.Text))
+	}
+}
+
 // TestAbort ends it at once, in each state (RFC 9260 section 9.1): no DATA stands with the ABORT, and one that comes is
 // not answered.
 func TestAbort(t *testing.T) {
@@ -311,8 +373,43 @@ func TestExpiryMakesRoom(t *testing.T) {
 	if err := s.a.Send(Message{User: make([]byte, 900)}, s.now, &s.out); err != ErrBlocked {
 		t.Fatal(err)
 	}
-	s.run(2 * time.Second)
+	s.run(100 * time.Millisecond)
 	if _, writable := s.saw(Writable); !writable {
-		t.Error("the user waits for ever")
+		t.Error("the user waits on")
+	}
+}
+
+// TestExpiryBehindOthers has messages be over that wait behind one that is not, in its stream and in others: the user has
+// the room that they took, at once or when they are over.
+func TestExpiryBehindOthers(t *testing.T) {
+	par := quiet()
+	par.SendBuffer = 1000
+	s := accepted(t, par, 1, 1)
+	s.a.peerWindow = 0
+	s.say(300)
+	s.send(Message{User: make([]byte, 200), Lifetime: 100 * time.Millisecond})
+	s.send(Message{User: make([]byte, 200), Lifetime: 150 * time.Millisecond, Stream: 1})
+	s.send(Message{User: []byte("last"), Stream: 2})
+	more := func() error {
+		defer s.collect()
+		return s.a.Send(Message{User: make([]byte, 500), Stream: 1}, s.now, &s.out)
+	}
+	if err := more(); err != ErrBlocked {
+		t.Fatal(err)
+	}
+	s.run(99 * time.Millisecond)
+	if _, writable := s.saw(Writable); writable {
+		t.Error("there is room too soon")
+	}
+	s.run(51 * time.Millisecond)
+	if _, writable := s.saw(Writable); !writable || s.a.queued != 304 {
+		t.Errorf("writable %t, %d octets are in the buffer", writable, s.a.queued)
+	}
+	if err := more(); err != nil {
+		t.Error(err)
+	}
+	s.peer(s.sack(0, large))
+	if s.expect("the others", "DATA+0 DATA+1 DATA+2"); s.a.queued != 804 {
+		t.Errorf("%d octets are in the buffer", s.a.queued)
 	}
 }

@@ -44,7 +44,7 @@ func (t *timers) set(a *Association) {
 		a.due = next
 		heap.Push(&t.list, a)
 	default:
-		a.due = next
+		a.due, t.list[a.place].due = next, next
 		heap.Fix(&t.list, a.place)
 	}
 }
@@ -63,7 +63,7 @@ func (t *timers) due(now time.Time) *Association {
 	if len(t.list) == 0 || t.list[0].due.After(now) {
 		return nil
 	}
-	return t.list[0]
+	return t.list[0].a
 }
 
 // next is the first deadline.
@@ -75,26 +75,32 @@ func (t *timers) next() time.Time {
 	return t.list[0].due
 }
 
-// deadlines is a heap.
-type deadlines []*Association
+// deadlines is a heap. The instants stand in it, side by side: those of thousands of associations at rest are compared
+// without a look at each.
+type deadlines []booked
+
+type booked struct {
+	due time.Time
+	a   *Association
+}
 
 func (d deadlines) Len() int           { return len(d) }
 func (d deadlines) Less(i, j int) bool { return d[i].due.Before(d[j].due) }
 func (d deadlines) Swap(i, j int) {
 	d[i], d[j] = d[j], d[i]
-	d[i].place, d[j].place = i, j
+	d[i].a.place, d[j].a.place = i, j
 }
 
 func (d *deadlines) Push(x any) {
 	a := x.(*Association)
 	a.place = len(*d)
-	*d = append(*d, a)
+	*d = append(*d, booked{a.due, a})
 }
 
 func (d *deadlines) Pop() any {
 	last := len(*d) - 1
-	a := (*d)[last]
-	(*d)[last] = nil
+	a := (*d)[last].a
+	(*d)[last] = booked{}
 	*d = (*d)[:last]
 	return a
 }

@@ -239,6 +239,7 @@ func (a *Association) addNew(w *composer, now time.Time) {
 		tsn := a.nextTSN
 		c := a.cutOff(m, octets)
 		a.launch(c, w.path)
+		w.urgent = w.urgent || a.acked+1 == first && a.stuck(w.path)
 		w.put(c, tsn)
 		a.pass(w.path, c, tsn, SentNew, w.out)
 		if w.path.t3.IsZero() {
@@ -249,6 +250,16 @@ func (a *Association) addNew(w *composer, now time.Time) {
 		}
 		w.path.sentAt, w.path.idle = now, false
 	}
+}
+
+// stuck reports whether nothing more may be sent by a path before something is acknowledged, or taken from our user. Where
+// but one packet is out its SACK would come late: it is asked for (RFC 9260 section 6.1, RFC 7053 section 4).
+func (a *Association) stuck(p *Path) bool {
+	m := a.upcoming()
+	if m == nil {
+		return a.queued > a.par.SendBuffer/2
+	}
+	return !a.windowOpen(m) || p.open() <= 0
 }
 
 // windowOpen reports whether the peer has room for the next chunk of a message, or is to be asked by one (RFC

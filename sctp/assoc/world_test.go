@@ -187,7 +187,7 @@ func (w *world) size(p Packet) int {
 	return size
 }
 
-// note keeps an event. It returns how many octets of messages it has.
+// note keeps an event. It returns what it costs the receive buffer.
 func (h *host) note(e Event) int {
 	if e.Kind == Accepted {
 		h.a = e.Association
@@ -210,7 +210,7 @@ func (h *host) note(e Event) int {
 		h.got = append(h.got, fmt.Sprintf("%d:%s", e.Data.Stream, h.parts[key]))
 		delete(h.parts, key)
 	}
-	return len(e.Data.User)
+	return e.Data.Cost()
 }
 
 // say sends a message, waiting for room.
