@@ -68,8 +68,8 @@ func (a *Association) abandonMessage(m *message, out *Output) {
 	a.giveUp(m, out)
 	if m.cut < len(m.User) {
 		a.queued -= len(m.User) - m.cut
-		m.User = m.User[:m.cut]
 		a.leaveStream(m)
+		m.User = m.User[:m.cut]
 		*a.sent.push() = sent{message: m, path: a.destination(), offset: m.cut, fragment: m.fragments, acked: true, abandoned: true}
 		m.open++
 		a.nextTSN++
