@@ -40,8 +40,8 @@ func messageInfo(d *assoc.Data) MessageInfo {
 	return MessageInfo{Stream: d.Stream, PPID: d.Protocol, Unordered: d.Unordered, First: d.First, Last: d.Last}
 }
 
-// WriteMessage sends a message, and waits while the send buffer is full. It has not more than Parameters.SendBuffer
-// octets, and not none.
+// WriteMessage sends a message, and waits while the send buffer is full: it has some room left for streams of which little
+// waits. A message has not more than Parameters.SendBuffer octets, and not none.
 func (c *Conn) WriteMessage(b []byte, m Message) error {
 	if len(b) == 0 {
 		return c.opError("write", assoc.ErrEmpty)

@@ -31,6 +31,7 @@ type LabCmd struct {
 	Up      LabUpCmd      `cmd:"" help:"Bring the topology of an experiment up, until Ctrl-C."`
 	Shell   LabShellCmd   `cmd:"" help:"Open a shell in a node of a lab that is up."`
 	Down    LabDownCmd    `cmd:"" help:"Take a lab down that is up."`
+	Traffic LabTrafficCmd `cmd:"" help:"Generate and receive traffic as D-ITG does."`
 }
 
 // LabListCmd lists experiments and labs.

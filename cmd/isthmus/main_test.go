@@ -76,6 +76,11 @@ func TestCommandLine(t *testing.T) {
 		{"status with a limit below zero", []string{"status", "--limit=-1"}, 2, "", "--limit=-1: write a number from 0 to 10000"},
 		{"status with a limit above the largest", []string{"status", "--limit=10001"}, 2, "", "--limit=10001"},
 		{"lab without runs", []string{"lab", "run", "--runs=-1", "teredo"}, 2, "", "--runs=-1: write a number from 1"},
+		{"traffic of small messages", []string{"lab", "traffic", "send", "[::1]:8999", "--size", "3"}, 2, "", "messages of 3 octets cannot be sent: sizes lie between 24 and 32768"},
+		{"traffic without end", []string{"lab", "traffic", "send", "[::1]:8999", "--time", "0s"}, 2, "", "a flow needs an end"},
+		{"traffic to no port", []string{"lab", "traffic", "send", "::1"}, 2, "", "write the receiver like [2001:db8::1]:8999"},
+		{"traffic of two sizes", []string{"lab", "traffic", "send", "[::1]:8999", "--max-size", "600", "--exponential"}, 2, "", "can't be used together"},
+		{"traffic received in no windows", []string{"lab", "traffic", "receive", "--window", "0s"}, 2, "", "write a --window above 0"},
 		{"reload without daemon", []string{"reload", "--socket", missing}, 1, "", "no isthmus is running"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -5,6 +5,7 @@ package traffic
 import (
 	"context"
 	"io"
+	"net"
 	"runtime"
 	"time"
 
@@ -58,17 +59,24 @@ func (f *Flow) Send(ctx context.Context, w io.Writer) (s Sent, err error) {
 	return s, f.end(ctx, w, s.Messages)
 }
 
-// end says how many there were, several times for who may lose it.
+// end says how many there were; by datagrams, which may be lost, several times. A receiver that got the first may have
+// gone when the others come.
 func (f *Flow) end(ctx context.Context, w io.Writer, messages int) error {
 	const times = 3
 	b := make([]byte, HeaderSize)
-	for range times {
-		header{kindEnd, f.ID, uint32(messages), HeaderSize, time.Now().UnixNano()}.put(b)
-		if _, err := w.Write(b); err != nil {
-			return err
-		}
+	header{kindEnd, f.ID, uint32(messages), HeaderSize, time.Now().UnixNano()}.put(b)
+	if _, err := w.Write(b); err != nil {
+		return err
+	}
+	if _, datagrams := w.(*net.UDPConn); !datagrams {
+		return nil
+	}
+	for range times - 1 {
 		if err := sleepUntil(ctx, monotonic()+longestSleep); err != nil {
 			return err
+		}
+		if _, err := w.Write(b); err != nil {
+			return nil
 		}
 	}
 	return nil

@@ -110,6 +110,15 @@ func Dial(ctx context.Context, p Protocol, address string, o Options) (net.Conn,
 	return c, tcp.SetNoDelay(o.NoDelay)
 }
 
+// Finish closes a connection once all that was written is delivered, or ctx ends: an association of package sctp ends
+// with its program, a connection of TCP does not.
+func Finish(ctx context.Context, c net.Conn) error {
+	if a, ok := c.(*sctp.Conn); ok {
+		return a.Shutdown(ctx)
+	}
+	return c.Close()
+}
+
 // Receiver receives flows.
 type Receiver struct {
 	Addr     netip.AddrPort // it listens at
@@ -212,11 +221,18 @@ func (r *Receiver) Run(ctx context.Context, to Sink) error {
 			return closed(err)
 		}
 		running.Go(func() {
-			defer c.Close()
+			defer finishSoon(c)
 			defer context.AfterFunc(ctx, func() { _ = c.Close() })()
 			r.stream(c, to)
 		})
 	}
+}
+
+// finishSoon closes a connection that nothing is written to.
+func finishSoon(c net.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_ = Finish(ctx, c) // the peer may have ended it
 }
 
 func closed(err error) error {

@@ -36,13 +36,17 @@ func (a *Association) dropExpired(now time.Time, out *Output) {
 	}
 }
 
-// hasRoom reports whether the send buffer takes so many octets. If it is full, messages that wait in it and are over make
-// room; and if that is not enough our user is told of more.
-func (a *Association) hasRoom(octets int, now time.Time, out *Output) bool {
-	if a.queued+octets <= a.par.SendBuffer {
+// hasRoom reports whether the send buffer takes so many octets of a stream. If it is full, messages that wait in it and
+// are over make room; and if that is not enough our user is told of more.
+func (a *Association) hasRoom(s *outStream, octets int, now time.Time, out *Output) bool {
+	takes := func() bool {
+		left := a.par.SendBuffer - a.queued - octets
+		return left >= 0 && s.octets <= greed*left
+	}
+	if takes() {
 		return true
 	}
-	if a.clearOut(now, out); a.queued+octets <= a.par.SendBuffer {
+	if a.clearOut(now, out); takes() {
 		return true
 	}
 	a.blocked = true
@@ -61,6 +65,7 @@ func (a *Association) clearOut(now time.Time, out *Output) {
 			case m.cut == 0 && reached(m.deadline, now):
 				a.giveUp(m, out)
 				a.queued -= len(m.User)
+				a.outs[i].octets -= len(m.User)
 				continue
 			case m.cut == 0:
 				a.roomAt = earliest(a.roomAt, m.deadline)
@@ -122,8 +127,8 @@ func (a *Association) abandonMessage(m *message, out *Output) {
 	a.giveUp(m, out)
 	if m.cut < len(m.User) {
 		a.queued -= len(m.User) - m.cut
-		m.User = m.User[:m.cut]
 		a.leaveStream(m)
+		m.User = m.User[:m.cut]
 		*a.sent.push() = sent{message: m, path: a.destination(), offset: m.cut, fragment: m.fragments, acked: true, abandoned: true}
 		m.open++
 		a.nextTSN++

@@ -358,9 +358,14 @@ func checkSums(t testing.TB, a *Association) {
 	}
 	waiting := 0
 	for i := range a.outs {
+		octets := 0
 		for k := range a.outs[i].waiting.length {
 			m := *a.outs[i].waiting.at(k)
 			waiting += len(m.User) - m.cut
+			octets += len(m.User)
+		}
+		if octets != a.outs[i].octets {
+			t.Fatalf("%d octets wait in stream %d, the books say %d", octets, i, a.outs[i].octets)
 		}
 	}
 	if a.queued != unacked+waiting {

@@ -41,6 +41,7 @@ type sender struct {
 // outStream is a stream to the peer.
 type outStream struct {
 	waiting         ring[*message]
+	octets          int    // of those messages
 	next, nextLoose uint32 // numbers of messages, of ordered ones and (in I-DATA) of others
 }
 
@@ -73,9 +74,13 @@ var (
 	ErrNotOpen  = errors.New("the association takes no messages: it is not set up yet, or ends")
 	ErrStream   = errors.New("the peer has not as many streams")
 	ErrEmpty    = errors.New("a message has at least one octet")
-	ErrBlocked  = errors.New("the send buffer is full: wait for the event Writable")
+	ErrBlocked  = errors.New("the send buffer has no room for this stream: wait for the event Writable")
 	ErrTooLarge = errors.New("the message is larger than the send buffer")
 )
+
+// greed is how many times as much as the send buffer has left one stream may have waiting: streams full of data leave
+// room for the few messages of others, which by their turn (RFC 8260 section 3.2) are then sent before that data.
+const greed = 4
 
 // setFirst begins with a TSN.
 func (s *sender) setFirst(tsn uint32) {
@@ -85,7 +90,7 @@ func (s *sender) setFirst(tsn uint32) {
 // Streams is how many the user may send by.
 func (a *Association) Streams() uint16 { return a.streams }
 
-// Send takes a message, and copies it.
+// Send takes a message, and copies it. What a stream has waiting may be greed times as much as the send buffer has left.
 func (a *Association) Send(m Message, now time.Time, out *Output) error {
 	switch {
 	case a.state != established && a.state != cookieEchoed:
@@ -96,21 +101,23 @@ func (a *Association) Send(m Message, now time.Time, out *Output) error {
 		return ErrEmpty
 	case len(m.User) > a.par.SendBuffer:
 		return ErrTooLarge
-	case !a.hasRoom(len(m.User), now, out):
-		return ErrBlocked
 	}
 	for int(m.Stream) >= len(a.outs) {
 		a.outs = append(a.outs, outStream{})
 	}
-	waiting := &a.outs[m.Stream].waiting
-	if waiting.length == 0 {
+	s := &a.outs[m.Stream]
+	if !a.hasRoom(s, len(m.User), now, out) {
+		return ErrBlocked
+	}
+	if s.waiting.length == 0 {
 		*a.ready.push() = m.Stream
 	}
 	one := a.endpoint.free.take(m)
 	if m.Lifetime > 0 {
 		one.deadline = now.Add(m.Lifetime)
 	}
-	*waiting.push() = one
+	*s.waiting.push() = one
+	s.octets += len(m.User)
 	a.queued += len(m.User)
 	a.endpoint.begin()
 	a.transmit(nil, now, out)
@@ -168,7 +175,9 @@ func (a *Association) cutOff(m *message, octets int) *sent {
 
 // leaveQueue takes the message whose turn it was out of its stream, and sends that to the end of the line.
 func (a *Association) leaveQueue() {
-	a.outs[*a.ready.at(0)].waiting.drop()
+	s := &a.outs[*a.ready.at(0)]
+	s.octets -= len((*s.waiting.at(0)).User)
+	s.waiting.drop()
 	a.cutting = nil
 	a.nextStream()
 }
