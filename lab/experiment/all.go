@@ -71,6 +71,9 @@ var All = []lab.Experiment{
 	sctpFailover,
 	sctpThroughput,
 	sctpFairness,
+	sctpTSN,
+	sctpRestore,
+	sctpParameters,
 	{
 		Name:    wireName,
 		Summary: "whether the emulated links keep their rate, delay and loss on this machine",

@@ -29,14 +29,15 @@ type sctpFailoverForm struct {
 	most   []int           // Path.Max.Retrans
 	silent int             // cuts with default parameters
 	row    int             // cuts in a row, of a host with one address
+	curves sctpCurves
 }
 
 // sctpCuts is how many silent cuts with default parameters there are.
 const sctpCuts = 20
 
 var (
-	longSCTPFailover  = sctpFailoverForm{[]time.Duration{200, 500, 1000, 2000}, []int{0, 2, 5}, sctpCuts, 100}
-	shortSCTPFailover = sctpFailoverForm{[]time.Duration{200}, []int{0, 2}, 1, 4}
+	longSCTPFailover  = sctpFailoverForm{[]time.Duration{200, 500, 1000, 2000}, []int{0, 2, 5}, sctpCuts, 100, longSCTPCurves}
+	shortSCTPFailover = sctpFailoverForm{[]time.Duration{200}, []int{0, 2}, 1, 4, shortSCTPCurves}
 )
 
 // sctpClock is what one association has shown after a cut, and what the law says.
@@ -87,7 +88,12 @@ func runSCTPFailover(ctx context.Context, e *lab.Env) error {
 			return fmt.Errorf("%s: %w", step.what, err)
 		}
 	}
-	return finish(e, sctpFailoverReport(found))
+	e.Step("the study's figures 3 to 5 and 7, in virtual time")
+	curves := form.curves
+	if err := curves.measure(found.clocks); err != nil {
+		return err
+	}
+	return finish(e, sctpFailoverReport(found, &curves))
 }
 
 // What flows carry.

@@ -12,15 +12,17 @@ import (
 )
 
 // sctpFailoverReport shows the clocks beside the law, and what the cuts have done.
-func sctpFailoverReport(f *sctpFound) *report.Report {
+func sctpFailoverReport(f *sctpFound, curves *sctpCurves) *report.Report {
 	r := &report.Report{
 		Experiment: sctpFailoverName, Title: "SCTP over silent cuts",
-		Tables: []report.Table{sctpClockTable(f.clocks)},
+		Tables: append([]report.Table{sctpClockTable(f.clocks)}, curves.tables...),
+		Charts: curves.charts,
 		Notes: []string{
 			fmt.Sprintf("A message of %d octets each %v to the terminal, each %v from it, all in one stream. A cut loses what is on its way in both directions; no one is told.", cutSize, cutEvery, cutBack),
 			"Clocks count from the cut, and are read where packets leave the server: first data on the other way; new data there; the path inactive, as the server says. The law: an RTO for the first, Path.Max.Retrans + 1 of them for the last (RFC 9260 section 8.2); for new data one with RFC 7829.",
 			"Without RFC 7829 new data leaves a path that fails no sooner than it is inactive, but for what the window of the path holds back.",
 			"Silent cuts: defaults (RTO.Min 1 s, Path.Max.Retrans 5), from the study's WLAN to its UMTS at mean delay, without jitter; the longest time between two deliveries at the terminal.",
+			"The pictures are the study's figures 3 to 5 and 7. Its curves stand in images, so that theirs here are its equations; what is in virtual time is the engine over models of the same wires, average and range of runs that are cut at other times.",
 		},
 	}
 	worst := report.Value{}

@@ -20,6 +20,12 @@ func TestSCTPFailover(t *testing.T) {
 	runShort(t, sctpFailover)
 }
 
+// The study's figures that the engine draws in virtual time.
+func TestSCTPStudy(t *testing.T) {
+	t.Parallel()
+	runShort(t, sctpTSN, sctpRestore, sctpParameters)
+}
+
 // SCTP in short form: every association and connection must be set up and carry data.
 func TestSCTPTables(t *testing.T) {
 	runShort(t, sctpThroughput, sctpFairness)

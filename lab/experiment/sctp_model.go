@@ -12,6 +12,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/sctp/assoc"
+	"github.com/isthmus-net/isthmus/sctp/chunk"
 )
 
 // sctpModel is a terminal and a server, of two addresses each, in virtual time: the engine over models of wires.
@@ -24,8 +25,10 @@ type sctpModel struct {
 	out    assoc.Output
 	flying []modelFlight
 
-	inactive, primary time.Time // when the server last took the first path to be down, and to it again
-	got               uint64    // messages at the terminal
+	data              []modelData // of the server, in the order in which it left
+	top               uint32      // the highest TSN of it
+	inactive, primary time.Time   // when the server last took the first path to be down, and to it again
+	got               uint64      // messages at the terminal
 	wrong             int
 	heard             time.Time
 	gap               time.Duration // longest between two of them
@@ -36,7 +39,16 @@ type modelFlight struct {
 	at   time.Time
 	to   int
 	link int
+	data [2]int // where what it carries begins and ends in the model's list
 	assoc.Packet
+}
+
+// modelData is a chunk of data that has left.
+type modelData struct {
+	sent, came time.Time // zero: it did not come
+	tsn        uint32
+	link       int
+	fresh      bool // it had not left before
 }
 
 // newSCTPModel sets an association up.
@@ -89,6 +101,9 @@ func (m *sctpModel) run(d time.Duration) {
 			f := m.flying[0]
 			m.flying = slices.Delete(m.flying, 0, 1)
 			m.now = f.at
+			for i := f.data[0]; i < f.data[1]; i++ {
+				m.data[i].came = m.now
+			}
 			m.ends[f.to].Handle(f.Packet, m.now, &m.out)
 			m.flush(f.to)
 		case host < 0:
@@ -123,16 +138,39 @@ func (m *sctpModel) flush(host int) {
 func (m *sctpModel) send(from int, p assoc.Packet) {
 	const headers = 14 + 40
 	link := int(p.Remote.As16()[5]) - 1
+	data := m.noteData(from, link, p.Octets)
 	leave, ok := m.wires[link].Admit(lab.Direction(from), m.now.Sub(m.begin), make([]byte, headers+len(p.Octets)))
 	if !ok {
 		return
 	}
-	f := modelFlight{m.begin.Add(leave), 1 - from, link, assoc.Packet{Pair: assoc.Pair{Local: p.Remote, Remote: p.Local}, Octets: slices.Clone(p.Octets)}}
+	f := modelFlight{m.begin.Add(leave), 1 - from, link, data, assoc.Packet{Pair: assoc.Pair{Local: p.Remote, Remote: p.Local}, Octets: slices.Clone(p.Octets)}}
 	at := len(m.flying)
 	for at > 0 && m.flying[at-1].at.After(f.at) {
 		at--
 	}
 	m.flying = slices.Insert(m.flying, at, f)
+}
+
+// noteData keeps what data leaves the server, and returns where that of a packet begins and ends in the list.
+func (m *sctpModel) noteData(from, link int, packet []byte) [2]int {
+	before := len(m.data)
+	for rest := packet[chunk.HeaderSize:]; from == 1 && len(rest) > 0; {
+		c, after, err := chunk.Next(rest)
+		if err != nil {
+			break
+		}
+		if rest = after; c.Type != chunk.TypeData {
+			continue
+		}
+		if d, err := chunk.ParseData(c); err == nil {
+			fresh := before == 0 && len(m.data) == 0 || int32(d.TSN-m.top) > 0
+			if fresh {
+				m.top = d.TSN
+			}
+			m.data = append(m.data, modelData{sent: m.now, tsn: d.TSN, link: link, fresh: fresh})
+		}
+	}
+	return [2]int{before, len(m.data)}
 }
 
 // note takes an event, and returns how many octets are read by it.
