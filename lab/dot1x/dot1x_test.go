@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/peers"
@@ -147,6 +149,16 @@ func (w *world) await(t *testing.T, wait func(context.Context) (State, error)) S
 	return s
 }
 
+// works reports whether the terminal's link works, for its programs.
+func (w *world) works(t *testing.T) bool {
+	t.Helper()
+	link, err := w.ue.Netlink().LinkByName("wlan")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return link.Attrs().OperState == netlink.OperUp
+}
+
 // TestPort lets a terminal in that has a valid certificate, until it says that it goes, is lost, or fails to prove again
 // who it is.
 func TestPort(t *testing.T) {
@@ -155,7 +167,16 @@ func TestPort(t *testing.T) {
 		t.Errorf("%d packets passed before anybody came", n)
 	}
 	s := w.join(t, Valid)
+	if w.works(t) {
+		t.Error("the terminal's link works before the terminal has proved who it is")
+	}
 	w.await(t, w.port.AwaitOpen)
+	for s.Proved().IsZero() {
+		time.Sleep(time.Millisecond)
+	}
+	if !w.works(t) {
+		t.Error("the terminal's link does not work though it has proved who it is")
+	}
 	if n := w.passes(t); n != 6 {
 		t.Errorf("of 6 packets of an authorised terminal %d passed", n)
 	}

@@ -4,16 +4,24 @@ package dot1x
 
 import (
 	"context"
+	"errors"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/peers"
 )
 
-// Supplicant is wpa_supplicant on a terminal.
+// Supplicant is wpa_supplicant on a terminal. Until it has proved who it is, the terminal's link is dormant, as that of
+// a radio is: the terminal's programs send nothing by it.
 type Supplicant struct {
 	Process *lab.Proc
+	node    *lab.Node
+	iface   string
 	orders  *peers.ControlSocket
+	events  *peers.ControlSocket
+	proved  atomic.Pointer[time.Time]
 }
 
 // Start has a node prove who it is at an interface, by one of the certificates. It ends with the lab, or with
@@ -27,12 +35,56 @@ func (c *Certificates) Start(ctx context.Context, node *lab.Node, p *peers.Peers
 	if err != nil {
 		return nil, err
 	}
-	s := &Supplicant{}
+	s := &Supplicant{node: node, iface: iface}
+	if err := node.Dormant(iface, true); err != nil {
+		return nil, err
+	}
 	if s.Process, err = node.Start(ctx, lab.Process{Name: "wpa_supplicant", Path: command.Path, Args: command.Args}); err != nil {
 		return nil, err
 	}
-	s.orders, err = dial(ctx, s.Process, peers.Control(dir, name, iface), "orders")
-	return s, err
+	socket := peers.Control(dir, name, iface)
+	if s.events, err = dial(ctx, s.Process, socket, "events"); err != nil {
+		return nil, err
+	}
+	if err := s.events.Attach(); err != nil {
+		return nil, err
+	}
+	if s.orders, err = dial(ctx, s.Process, socket, "orders"); err != nil {
+		return nil, err
+	}
+	go s.follow()
+	return s, nil
+}
+
+// follow has the link work once the terminal has proved who it is, until the program ends.
+func (s *Supplicant) follow() {
+	for {
+		event, err := s.events.Event()
+		if err != nil {
+			return
+		}
+		if !strings.HasPrefix(event, "CTRL-EVENT-CONNECTED") {
+			continue
+		}
+		now := time.Now()
+		if s.node.Dormant(s.iface, false) == nil {
+			s.proved.Store(&now)
+		}
+	}
+}
+
+// Proved is when the terminal has last proved who it is, and its link has begun to work; zero while it does not.
+func (s *Supplicant) Proved() time.Time {
+	if at := s.proved.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
+
+// Lose says that the radio is lost: the link is dormant at once.
+func (s *Supplicant) Lose() error {
+	s.proved.Store(nil)
+	return s.node.Dormant(s.iface, true)
 }
 
 // Logoff has the terminal say that it goes (IEEE 802.1X EAPOL-Logoff), and Logon that it is back.
@@ -63,8 +115,5 @@ func (s *Supplicant) State() (map[string]string, error) {
 
 // Stop ends the program.
 func (s *Supplicant) Stop() error {
-	if err := s.orders.Close(); err != nil {
-		return err
-	}
-	return s.Process.Stop()
+	return errors.Join(s.orders.Close(), s.events.Close(), s.Process.Stop())
 }
