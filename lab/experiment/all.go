@@ -68,6 +68,8 @@ var All = []lab.Experiment{
 	sipMobility,
 	callHandoff,
 	sipLoad,
+	umtsWLAN,
+	umtsWLANStated,
 	sctpFailover,
 	sctpThroughput,
 	sctpFairness,

@@ -118,6 +118,8 @@ const (
 	figureFlock        = "calls move at once, 50 ms: change to the last 200"
 	figureFlockDropped = "calls move at once: calls dropped"
 
+	figureTestbedUp = "from nothing to a terminal that has both networks"
+
 	figureSCTPLaw           = "clocks, the worst: off the law, of a round trip and 5 % of the law"
 	figureSCTPStrict        = "silent cut, by RFC 7829: gap beyond RTO.Min and a round trip of the new way"
 	figureSCTPEarly         = "silent cut, early probe: gap beyond two round trips of the new way"
@@ -227,6 +229,8 @@ var Musts = slices.Concat([]Bound{
 	{sipLoadName, figureSmallFlock, report.Must{Bound: 50}}, // ms
 	{sipLoadName, figureFlock, report.Must{Bound: 1000}},    // ms
 	{sipLoadName, figureFlockDropped, report.Must{}},
+	{testbedName, figureTestbedUp, report.Must{Bound: 20}},       // s
+	{testbedStatedName, figureTestbedUp, report.Must{Bound: 20}}, // s
 	{sctpFailoverName, figureSCTPLaw, report.Must{Bound: 1}},
 	{sctpFailoverName, figureSCTPStrict, report.Must{Bound: 100}}, // ms
 	{sctpFailoverName, figureSCTPEarly, report.Must{Bound: 50}},   // ms

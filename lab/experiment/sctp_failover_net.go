@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/lab"
@@ -82,19 +81,8 @@ func drawCuts(ctx context.Context, e *lab.Env, wires [2]lab.WireConfig, single b
 // routeBySource has the terminal send by the interface whose address a packet comes from.
 func (n *cutNet) routeBySource() error {
 	for i, link := range cutLinks {
-		device, err := n.ue.Netlink().LinkByName(link)
-		if err != nil {
-			return err
-		}
-		table := 101 + i
-		rule := netlink.NewRule()
-		rule.Family, rule.Table, rule.Priority = unix.AF_INET6, table, table
-		if rule.Src, err = netlink.ParseIPNet(fmt.Sprintf("2001:db8:%d::/64", i+1)); err != nil {
-			return err
-		}
-		gateway := netip.MustParseAddr(fmt.Sprintf("2001:db8:%d::b", i+1))
-		route := &netlink.Route{LinkIndex: device.Attrs().Index, Gw: gateway.AsSlice(), Table: table}
-		if err := errors.Join(n.ue.Netlink().RuleAdd(rule), n.ue.Netlink().RouteAdd(route)); err != nil {
+		from, gateway := netip.MustParsePrefix(fmt.Sprintf("2001:db8:%d::/64", i+1)), netip.MustParseAddr(fmt.Sprintf("2001:db8:%d::b", i+1))
+		if err := routeFrom(n.ue, link, from, gateway, 101+i); err != nil {
 			return err
 		}
 	}

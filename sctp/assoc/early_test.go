@@ -184,6 +184,44 @@ func testLinkDownAndUp(t *testing.T, sender int) {
 	}
 }
 
+// TestReturn takes the quick way of a host down and up again, to a peer with one address that sends. The host, which has
+// nothing to send at that moment, asks it to come back by the way that is back, not by the longer one.
+func TestReturn(t *testing.T) {
+	at := dual()
+	at[1] = addresses("2001:db8:3::b")
+	w := newWorld(t, at, Defaults())
+	quick := func(p Pair) bool { return p.Local == at[0][0] || p.Remote == at[0][0] }
+	w.delay = func(p Pair) time.Duration {
+		if quick(p) {
+			return 500 * time.Microsecond
+		}
+		return 104 * time.Millisecond
+	}
+	w.connect(at[1]...)
+	mover, peer, sent := w.hosts[0], w.hosts[1], 0
+	peer.talkFor(2*time.Second, 5*time.Millisecond, &sent)
+	w.lost = func(_ int, p Packet) bool { return quick(p.Pair) }
+	mover.a.LinkDown(at[0][0], w.now, &mover.out)
+	mover.flush()
+	peer.talkFor(2*time.Second, 5*time.Millisecond, &sent)
+	w.lost = nil
+	back, first := w.now, time.Duration(0)
+	w.trace = func(from int, p Packet) {
+		if _, data := firstTSN(p); data && first == 0 && from == 1 && quick(p.Pair) {
+			first = w.now.Sub(back)
+		}
+	}
+	mover.a.LinkUp(at[0][0], w.now, &mover.out)
+	mover.flush()
+	peer.talkFor(time.Second, 5*time.Millisecond, &sent)
+	if most := 3*500*time.Microsecond + 5*time.Millisecond; first == 0 || first > most {
+		t.Errorf("data returns after %v, at most %v is due", first, most)
+	}
+	if w.run(time.Second); len(mover.got) != sent {
+		t.Errorf("%d messages of %d have come", len(mover.got), sent)
+	}
+}
+
 // TestCutsInARow cuts the two ways of a host to a host with one address in turn, both of which send: the association
 // survives a hundred cuts, and no message waits longer than it takes to doubt a way and to ask the other.
 func TestCutsInARow(t *testing.T) {

@@ -1,0 +1,11 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import "testing"
+
+// The testbed comes up, and its radios carry packets.
+func TestUMTSWLAN(t *testing.T) {
+	t.Parallel()
+	runShort(t, umtsWLAN)
+}
