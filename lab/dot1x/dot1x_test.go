@@ -111,7 +111,7 @@ func newWorld(t *testing.T) *world {
 // join has the terminal come with a certificate.
 func (w *world) join(t *testing.T, kind Kind) *Supplicant {
 	t.Helper()
-	s, err := w.certs.Start(t.Context(), w.ue, w.peers, w.dir, "wlan", kind)
+	s, err := w.certs.Start(t.Context(), w.ue, w.peers, w.dir, "wlan", w.port, kind)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestPort(t *testing.T) {
 	if n := w.passes(t); n != 0 {
 		t.Errorf("%d packets passed after the terminal was lost", n)
 	}
-	if err := errors.Join(s.Reassociate(), w.port.Associate(w.mac)); err != nil {
+	if err := errors.Join(s.Reassociate(t.Context()), w.port.Associate(w.mac)); err != nil {
 		t.Fatal(err)
 	}
 	w.await(t, w.port.AwaitOpen)

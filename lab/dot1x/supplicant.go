@@ -17,16 +17,19 @@ import (
 // a radio is: the terminal's programs send nothing by it.
 type Supplicant struct {
 	Process *lab.Proc
+	port    *Port
 	node    *lab.Node
 	iface   string
 	orders  *peers.ControlSocket
 	events  *peers.ControlSocket
 	proved  atomic.Pointer[time.Time]
+	// associated has room for one: the radio has begun anew.
+	associated chan struct{}
 }
 
-// Start has a node prove who it is at an interface, by one of the certificates. It ends with the lab, or with
-// [Supplicant.Stop].
-func (c *Certificates) Start(ctx context.Context, node *lab.Node, p *peers.Peers, dir, iface string, kind Kind) (*Supplicant, error) {
+// Start has a node prove at an interface who it is, to the port at its far end, by one of the certificates. It ends with
+// the lab, or with [Supplicant.Stop].
+func (c *Certificates) Start(ctx context.Context, node *lab.Node, p *peers.Peers, dir, iface string, port *Port, kind Kind) (*Supplicant, error) {
 	name := "wpa-" + node.Name() + "-" + string(kind)
 	pair := c.Terminals[kind]
 	command, err := p.WPASupplicant(dir, peers.WPASupplicant{
@@ -35,7 +38,7 @@ func (c *Certificates) Start(ctx context.Context, node *lab.Node, p *peers.Peers
 	if err != nil {
 		return nil, err
 	}
-	s := &Supplicant{node: node, iface: iface}
+	s := &Supplicant{port: port, node: node, iface: iface, associated: make(chan struct{}, 1)}
 	if err := node.Dormant(iface, true); err != nil {
 		return nil, err
 	}
@@ -52,23 +55,31 @@ func (c *Certificates) Start(ctx context.Context, node *lab.Node, p *peers.Peers
 	if s.orders, err = dial(ctx, s.Process, socket, "orders"); err != nil {
 		return nil, err
 	}
-	go s.follow()
-	return s, nil
+	go s.follow(ctx)
+	return s, s.Reassociate(ctx)
 }
 
-// follow has the link work once the terminal has proved who it is, until the program ends.
-func (s *Supplicant) follow() {
+// follow has the link work once the terminal has proved who it is, until the program ends. hostapd tells the terminal
+// before it tells us, who open the port; on a radio a last handshake is between.
+func (s *Supplicant) follow(ctx context.Context) {
 	for {
 		event, err := s.events.Event()
 		if err != nil {
 			return
 		}
-		if !strings.HasPrefix(event, "CTRL-EVENT-CONNECTED") {
-			continue
-		}
-		now := time.Now()
-		if s.node.Dormant(s.iface, false) == nil {
-			s.proved.Store(&now)
+		switch {
+		case strings.HasPrefix(event, "Associated with"):
+			select {
+			case s.associated <- struct{}{}:
+			default:
+			}
+		case strings.HasPrefix(event, "CTRL-EVENT-CONNECTED"):
+			if _, err := s.port.AwaitOpen(ctx); err != nil {
+				return
+			}
+			if now := time.Now(); s.node.Dormant(s.iface, false) == nil {
+				s.proved.Store(&now)
+			}
 		}
 	}
 }
@@ -93,8 +104,27 @@ func (s *Supplicant) Logoff() error { return s.order("LOGOFF") }
 // Logon undoes Logoff.
 func (s *Supplicant) Logon() error { return s.order("LOGON") }
 
-// Reassociate has the terminal begin anew at once, in place of waiting as after a failure.
-func (s *Supplicant) Reassociate() error { return s.order("REASSOCIATE") }
+// Reassociate has the terminal begin anew at once, in place of waiting as after a failure, and waits until it can be
+// asked who it is.
+func (s *Supplicant) Reassociate(ctx context.Context) error {
+	select {
+	case <-s.associated:
+	default:
+	}
+	if err := s.order("REASSOCIATE"); err != nil {
+		return err
+	}
+	select {
+	case <-s.associated:
+		return nil
+	case <-s.Process.Done():
+		return s.Process.Wait()
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(startWait):
+		return errors.New("wpa_supplicant does not begin anew")
+	}
+}
 
 func (s *Supplicant) order(what string) error {
 	_, err := s.orders.Ask(what)

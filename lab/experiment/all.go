@@ -70,6 +70,7 @@ var All = []lab.Experiment{
 	sipLoad,
 	umtsWLAN,
 	umtsWLANStated,
+	sctpSeamless,
 	sctpFailover,
 	sctpThroughput,
 	sctpFairness,

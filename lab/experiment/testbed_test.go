@@ -9,3 +9,9 @@ func TestUMTSWLAN(t *testing.T) {
 	t.Parallel()
 	runShort(t, umtsWLAN)
 }
+
+// Associations go from WLAN to UMTS and back.
+func TestSCTPSeamless(t *testing.T) {
+	t.Parallel()
+	runShort(t, sctpSeamless)
+}
