@@ -71,6 +71,7 @@ var All = []lab.Experiment{
 	umtsWLAN,
 	umtsWLANStated,
 	sctpSeamless,
+	sctpHandover,
 	sctpFailover,
 	sctpThroughput,
 	sctpFairness,

@@ -131,22 +131,27 @@ type cutEnd struct {
 	read       chan struct{} // closed when nothing more comes
 }
 
-// flow sets an association up, from the terminal to the server, of which the server has parameters.
-func (n *cutNet) flow(ctx context.Context, par sctp.Parameters) (*cutFlow, error) {
-	f := &cutFlow{net: n, done: make(chan struct{})}
+// associate sets an association up, from the terminal to the server, of which both have parameters.
+func (n *cutNet) associate(ctx context.Context, par sctp.Parameters) (server, ue *sctp.Conn, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	err := n.ue.Do(func() (err error) {
-		f.ue, err = (&sctp.Config{Parameters: &par}).Dial(ctx, "sctp6", fmt.Sprintf("%s:%d", n.addresses, cutPort))
+	err = n.ue.Do(func() (err error) {
+		ue, err = (&sctp.Config{Parameters: &par}).Dial(ctx, "sctp6", fmt.Sprintf("%s:%d", n.addresses, cutPort))
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if f.server, err = n.listener.AcceptSCTP(ctx); err != nil {
-		return nil, err
+	if server, err = n.listener.AcceptSCTP(ctx); err != nil {
+		return nil, nil, err
 	}
-	if err := f.server.SetParameters(par); err != nil {
+	return server, ue, server.SetParameters(par)
+}
+
+// flow sets one up by which both send.
+func (n *cutNet) flow(ctx context.Context, par sctp.Parameters) (f *cutFlow, err error) {
+	f = &cutFlow{net: n, done: make(chan struct{})}
+	if f.server, f.ue, err = n.associate(ctx, par); err != nil {
 		return nil, err
 	}
 	f.port = f.server.RemoteAddr().(*sctp.Addr).Port

@@ -15,3 +15,9 @@ func TestSCTPSeamless(t *testing.T) {
 	t.Parallel()
 	runShort(t, sctpSeamless)
 }
+
+// An association returns to a WLAN that comes back without a word.
+func TestSCTPHandover(t *testing.T) {
+	t.Parallel()
+	runShort(t, sctpHandover)
+}
