@@ -20,6 +20,7 @@ const datagramHeader = 8
 type DatagramConfig struct {
 	From, To *Node
 	Addr     netip.Addr // of To
+	Local    netip.Addr // of From, the kernel's choice if not valid
 	Size     int        // payload bytes of a datagram, at least 8
 	// Rate of datagrams per second, kept by absolute times.
 	Rate int
@@ -35,6 +36,16 @@ type DatagramResult struct {
 	Sent, Received int
 	// Reordered counts datagrams that came after a later one.
 	Reordered int
+	// Span is the time from the first to the last that arrived.
+	Span time.Duration
+}
+
+// Rate is that of the datagrams that arrived, in bit/s of packets of so many bytes.
+func (r DatagramResult) Rate(size int) float64 {
+	if r.Span <= 0 {
+		return 0
+	}
+	return float64((r.Received-1)*size*8) / r.Span.Seconds()
 }
 
 // Loss is the share of datagrams that did not arrive, 0 to 1.
@@ -63,7 +74,11 @@ func Datagrams(ctx context.Context, c DatagramConfig) (DatagramResult, error) {
 	}
 	defer receiver.Close()
 	err = c.From.Do(func() (err error) {
-		sender, err = net.DialUDP("udp", nil, receiver.LocalAddr().(*net.UDPAddr))
+		var local *net.UDPAddr
+		if c.Local.IsValid() {
+			local = net.UDPAddrFromAddrPort(netip.AddrPortFrom(c.Local, 0))
+		}
+		sender, err = net.DialUDP("udp", local, receiver.LocalAddr().(*net.UDPAddr))
 		return err
 	})
 	if err != nil {
@@ -101,6 +116,7 @@ func (c DatagramConfig) send(ctx context.Context, conn *net.UDPConn) error {
 func (c DatagramConfig) receive(conn *net.UDPConn) (r DatagramResult) {
 	b := make([]byte, c.Size)
 	latest := -1
+	var first time.Time
 	for latest < c.Count-1 {
 		n, err := conn.Read(b)
 		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) {
@@ -112,6 +128,10 @@ func (c DatagramConfig) receive(conn *net.UDPConn) (r DatagramResult) {
 		number := int(binary.BigEndian.Uint64(b))
 		if number >= c.Skip {
 			r.Received++
+			if first.IsZero() {
+				first = time.Now()
+			}
+			r.Span = time.Since(first)
 			if number < latest {
 				r.Reordered++
 			}

@@ -160,7 +160,7 @@ func (n *handoffNet) draw() {
 	n.node, n.sip, n.core6 = l.Node("ue"), l.Node("sip"), l.Node("ggsn-umts")
 	l.Link(n.sip, "v6", n.bridge6, "")
 	n.sip.Addr("v6", handoffSIP.String()+"/64")
-	n.umts, n.gprs = n.drawAccess(handoffUMTS), n.drawAccess(handoffGPRS)
+	n.umts, n.gprs = drawAccess(n.daemons, n.node, handoffUMTS, n.radio()), drawAccess(n.daemons, n.node, handoffGPRS, n.radio())
 
 	l.Link(n.umts.sgsn, "gn", n.core6, "gn")
 	l.Link(n.core6, "gi", n.bridge6, "")
@@ -185,11 +185,12 @@ func (n *handoffNet) draw() {
 	n.client = &teredoClient{net: n.teredoNet, node: n.node, name: "ue", lines: []string{`native = "standby"`}}
 }
 
-// drawAccess draws a radio and its SGSN.
-func (n *handoffNet) drawAccess(name string) *handoffAccess {
-	a := &handoffAccess{sgsn: n.lab.Node("sgsn-" + name)}
-	a.wire, _ = n.lab.Wire(n.node, name, a.sgsn, handoffRadio, n.radio()) // the lab keeps the error
-	a.instance = n.daemons.isthmus(a.sgsn, "sgsn")
+// drawAccess draws a terminal's radio, and the SGSN behind it.
+func drawAccess(d *daemons, ue *lab.Node, name string, radio lab.WireConfig) *handoffAccess {
+	l := ue.Lab()
+	a := &handoffAccess{sgsn: l.Node("sgsn-" + name)}
+	a.wire, _ = l.Wire(ue, name, a.sgsn, handoffRadio, radio) // the lab keeps the error
+	a.instance = d.isthmus(a.sgsn, "sgsn")
 	return a
 }
 
@@ -301,6 +302,11 @@ func sgsnSection(at netip.Addr) string {
 
 // open has the SGSN open a context for the terminal behind the radio.
 func (a *handoffAccess) open(ctx context.Context, ggsn netip.Addr, v6 bool) error {
+	return a.openAs(ctx, ggsn, v6, "", "")
+}
+
+// openAs does so for a terminal that says who its user is.
+func (a *handoffAccess) openAs(ctx context.Context, ggsn netip.Addr, v6 bool, user, password string) error {
 	family := "v4"
 	if v6 {
 		family = "v6"
@@ -308,6 +314,7 @@ func (a *handoffAccess) open(ctx context.Context, ggsn netip.Addr, v6 bool) erro
 	var done sgsnrole.Done
 	return a.order(ctx, "sgsn", "attach", sgsnrole.Attached{Terminal: sgsnrole.Terminal{
 		GGSN: ggsn.String(), APN: coreAPN(v6), Type: family, IMSI: testIMSI, GTP: 1, NSAPI: 5, TUN: ueDevice, Link: handoffRadio,
+		User: user, Password: password, Auth: "chap",
 	}}, &done)
 }
 

@@ -118,6 +118,14 @@ const (
 	figureFlock        = "move at once, 50 ms: change to the last 200"
 	figureFlockDropped = "move at once: calls dropped"
 
+	figureSeamlessDown  = "%v: gap to the terminal beyond %s"
+	figureSeamlessUp    = "%v: gap from the terminal beyond %s"
+	figureSeamlessMPTCP = "%v: MPTCP's gap / ours"
+	figureSeamlessBack  = "return to WLAN: first data beyond two of its round trips, once the port is open"
+	figureSeamlessAlive = "handovers of %d in a row, 1 %% of all packets lost, that the association survives"
+
+	figureTestbedUp = "from nothing to a terminal that has both networks"
+
 	figureSCTPLaw           = "clocks, the worst: off the law, of a round trip and 5 % of the law"
 	figureSCTPStrict        = "silent cut, by RFC 7829: gap beyond RTO.Min and a round trip of the new way"
 	figureSCTPEarly         = "silent cut, early probe: gap beyond two round trips of the new way"
@@ -227,6 +235,18 @@ var Musts = slices.Concat([]Bound{
 	{sipLoadName, figureSmallFlock, report.Must{Bound: 50}}, // ms
 	{sipLoadName, figureFlock, report.Must{Bound: 1000}},    // ms
 	{sipLoadName, figureFlockDropped, report.Must{}},
+	{sctpSeamlessName, "announced, break before make: gap to the terminal beyond a round trip", report.Must{Bound: 50}},        // ms
+	{sctpSeamlessName, "announced, break before make: gap from the terminal beyond half a round trip", report.Must{Bound: 50}}, // ms
+	{sctpSeamlessName, "announced, make before break: gap to the terminal beyond half a round trip", report.Must{Bound: 50}},   // ms
+	{sctpSeamlessName, "announced, make before break: gap from the terminal beyond half a round trip", report.Must{Bound: 50}}, // ms
+	{sctpSeamlessName, "silent: gap to the terminal beyond two round trips", report.Must{Bound: 50}},                           // ms
+	{sctpSeamlessName, "silent: MPTCP's gap / ours", report.Must{AtLeast: true, Bound: 0.7}},
+	{sctpSeamlessName, "announced, break before make: MPTCP's gap / ours", report.Must{AtLeast: true, Bound: 1}},
+	{sctpSeamlessName, figureSeamlessBack, report.Must{Bound: 20}}, // ms
+	{sctpSeamlessName, figureSeamlessAlive, report.Must{AtLeast: true, Bound: 100}},
+	{sctpSeamlessName, figureSCTPWrong, report.Must{}},
+	{testbedName, figureTestbedUp, report.Must{Bound: 20}},       // s
+	{testbedStatedName, figureTestbedUp, report.Must{Bound: 20}}, // s
 	{sctpFailoverName, figureSCTPLaw, report.Must{Bound: 1}},
 	{sctpFailoverName, figureSCTPStrict, report.Must{Bound: 100}}, // ms
 	{sctpFailoverName, figureSCTPEarly, report.Must{Bound: 50}},   // ms

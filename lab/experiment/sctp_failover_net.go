@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/lab"
@@ -28,7 +27,9 @@ type cutNet struct {
 	lab        *lab.Lab
 	ue, server *lab.Node
 	wires      [2]*lab.Wire
-	addresses  string // of the server, as Dial takes them
+	networks   [2]netip.Prefix  // the terminal's
+	addresses  string           // of the server, as Dial takes them
+	every      [2]time.Duration // from message to message, of the server and of the terminal
 	listener   *sctp.Listener
 	flows      []*cutFlow
 }
@@ -42,7 +43,7 @@ func drawCuts(ctx context.Context, e *lab.Env, wires [2]lab.WireConfig, single b
 	if err != nil {
 		return nil, err
 	}
-	n := &cutNet{lab: l, ue: l.Node("ue"), server: l.Node("server"), addresses: "[2001:db8:1::b]/[2001:db8:2::b]"}
+	n := &cutNet{lab: l, ue: l.Node("ue"), server: l.Node("server"), addresses: "[2001:db8:1::b]/[2001:db8:2::b]", every: [2]time.Duration{cutEvery, cutBack}}
 	far := n.server
 	if single {
 		far = l.Node("router").Forward(false, true)
@@ -52,7 +53,7 @@ func drawCuts(ctx context.Context, e *lab.Env, wires [2]lab.WireConfig, single b
 		if err != nil {
 			return nil, errors.Join(err, l.Close())
 		}
-		n.wires[i] = w
+		n.wires[i], n.networks[i] = w, netip.MustParsePrefix(fmt.Sprintf("2001:db8:%d::/64", i+1))
 		n.ue.Addr(link, fmt.Sprintf("2001:db8:%d::a/64", i+1))
 		far.Addr(link, fmt.Sprintf("2001:db8:%d::b/64", i+1))
 	}
@@ -68,10 +69,7 @@ func drawCuts(ctx context.Context, e *lab.Env, wires [2]lab.WireConfig, single b
 		err = n.routeBySource()
 	}
 	if err == nil {
-		err = n.server.Do(func() error {
-			n.listener, err = sctp.Listen("sctp6", fmt.Sprintf("%s:%d", n.addresses, cutPort))
-			return err
-		})
+		err = n.listen()
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -79,22 +77,19 @@ func drawCuts(ctx context.Context, e *lab.Env, wires [2]lab.WireConfig, single b
 	return n, nil
 }
 
+// listen has the server listen.
+func (n *cutNet) listen() error {
+	return n.server.Do(func() (err error) {
+		n.listener, err = sctp.Listen("sctp6", fmt.Sprintf("%s:%d", n.addresses, cutPort))
+		return err
+	})
+}
+
 // routeBySource has the terminal send by the interface whose address a packet comes from.
 func (n *cutNet) routeBySource() error {
 	for i, link := range cutLinks {
-		device, err := n.ue.Netlink().LinkByName(link)
-		if err != nil {
-			return err
-		}
-		table := 101 + i
-		rule := netlink.NewRule()
-		rule.Family, rule.Table, rule.Priority = unix.AF_INET6, table, table
-		if rule.Src, err = netlink.ParseIPNet(fmt.Sprintf("2001:db8:%d::/64", i+1)); err != nil {
-			return err
-		}
 		gateway := netip.MustParseAddr(fmt.Sprintf("2001:db8:%d::b", i+1))
-		route := &netlink.Route{LinkIndex: device.Attrs().Index, Gw: gateway.AsSlice(), Table: table}
-		if err := errors.Join(n.ue.Netlink().RuleAdd(rule), n.ue.Netlink().RouteAdd(route)); err != nil {
+		if err := routeFrom(n.ue, link, n.networks[i], gateway, 101+i); err != nil {
 			return err
 		}
 	}
@@ -102,15 +97,19 @@ func (n *cutNet) routeBySource() error {
 }
 
 // close ends what still flows, and the lab.
-func (n *cutNet) close() error {
+func (n *cutNet) close() error { return errors.Join(n.end(), n.lab.Close()) }
+
+// end ends what still flows.
+func (n *cutNet) end() error {
 	for _, f := range n.flows {
 		f.abort()
 	}
-	return errors.Join(n.listener.Close(), n.lab.Close())
+	return n.listener.Close()
 }
 
 // cutFlow is an association by which the server sends a message each few milliseconds, and the terminal, too.
 type cutFlow struct {
+	net        *cutNet
 	server, ue *sctp.Conn
 	port       uint16 // the terminal's
 	clock      *sctpClock
@@ -132,22 +131,27 @@ type cutEnd struct {
 	read       chan struct{} // closed when nothing more comes
 }
 
-// flow sets an association up, from the terminal to the server, of which the server has parameters.
-func (n *cutNet) flow(ctx context.Context, par sctp.Parameters) (*cutFlow, error) {
-	f := &cutFlow{done: make(chan struct{})}
+// associate sets an association up, from the terminal to the server, of which both have parameters.
+func (n *cutNet) associate(ctx context.Context, par sctp.Parameters) (server, ue *sctp.Conn, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	err := n.ue.Do(func() (err error) {
-		f.ue, err = (&sctp.Config{Parameters: &par}).Dial(ctx, "sctp6", fmt.Sprintf("%s:%d", n.addresses, cutPort))
+	err = n.ue.Do(func() (err error) {
+		ue, err = (&sctp.Config{Parameters: &par}).Dial(ctx, "sctp6", fmt.Sprintf("%s:%d", n.addresses, cutPort))
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if f.server, err = n.listener.AcceptSCTP(ctx); err != nil {
-		return nil, err
+	if server, err = n.listener.AcceptSCTP(ctx); err != nil {
+		return nil, nil, err
 	}
-	if err := f.server.SetParameters(par); err != nil {
+	return server, ue, server.SetParameters(par)
+}
+
+// flow sets one up by which both send.
+func (n *cutNet) flow(ctx context.Context, par sctp.Parameters) (f *cutFlow, err error) {
+	f = &cutFlow{net: n, done: make(chan struct{})}
+	if f.server, f.ue, err = n.associate(ctx, par); err != nil {
 		return nil, err
 	}
 	f.port = f.server.RemoteAddr().(*sctp.Addr).Port
@@ -157,7 +161,7 @@ func (n *cutNet) flow(ctx context.Context, par sctp.Parameters) (*cutFlow, error
 		go f.ends[i].receive(c)
 		go f.ends[i].note(c.Events())
 		f.senders.Add(1)
-		go f.send(c, &f.ends[i], [2]time.Duration{cutEvery, cutBack}[i])
+		go f.send(c, &f.ends[i], n.every[i])
 	}
 	return f, nil
 }
@@ -196,17 +200,22 @@ func (s *cutEnd) receive(c *sctp.Conn) {
 		if err != nil {
 			return
 		}
-		s.mu.Lock()
-		now := time.Now()
-		if !s.last.IsZero() {
-			s.longest = max(s.longest, now.Sub(s.last))
-		}
-		if s.last = now; n != cutSize || binary.BigEndian.Uint64(b) != s.got {
-			s.wrong++
-		}
-		s.got++
-		s.mu.Unlock()
+		s.delivered(n == cutSize && binary.BigEndian.Uint64(b) == s.got)
 	}
+}
+
+// delivered notes a message, and whether it is the one that was due.
+func (s *cutEnd) delivered(due bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if !s.last.IsZero() {
+		s.longest = max(s.longest, now.Sub(s.last))
+	}
+	if s.last = now; !due {
+		s.wrong++
+	}
+	s.got++
 }
 
 // note keeps when a path became inactive.
@@ -222,20 +231,23 @@ func (s *cutEnd) note(events <-chan sctp.Event) {
 	}
 }
 
-// resetGap begins to look for the longest time between two deliveries anew.
+// resetGap begins to look for the longest time between two deliveries anew, at both ends.
 func (f *cutFlow) resetGap() {
-	end := &f.ends[1]
-	end.mu.Lock()
-	defer end.mu.Unlock()
-	end.longest = 0
+	for i := range f.ends {
+		end := &f.ends[i]
+		end.mu.Lock()
+		end.longest = 0
+		end.mu.Unlock()
+	}
 }
 
 // gap is the longest time between two deliveries to the terminal; or since the last one, if that is longer.
-func (f *cutFlow) gap() time.Duration {
-	end := &f.ends[1]
-	end.mu.Lock()
-	defer end.mu.Unlock()
-	return max(end.longest, time.Since(end.last))
+func (f *cutFlow) gap() time.Duration { return f.ends[1].gap() }
+
+func (s *cutEnd) gap() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(s.longest, time.Since(s.last))
 }
 
 // inactive is when the server has declared a path inactive.
@@ -246,12 +258,13 @@ func (f *cutFlow) inactive() (time.Time, bool) {
 	return end.inactiveAt, !end.inactiveAt.IsZero()
 }
 
-// path is what the server knows of the way by one of the links.
+// path is what the server knows of the way by one of the links: between addresses of one network, or from the server's
+// only one.
 func (f *cutFlow) path(link int) sctp.PathStatus {
-	network := netip.MustParsePrefix(fmt.Sprintf("2001:db8:%d::/64", link+1))
 	paths := f.server.Status().Paths
 	at := slices.IndexFunc(paths, func(p sctp.PathStatus) bool {
-		return network.Contains(p.Remote) && (network.Contains(p.Local) || p.Local == netip.MustParseAddr("2001:db8:3::b"))
+		of := slices.IndexFunc(f.net.networks[:], func(network netip.Prefix) bool { return network.Contains(p.Local) })
+		return f.net.networks[link].Contains(p.Remote) && (of == link || of < 0)
 	})
 	if at < 0 {
 		return sctp.PathStatus{}

@@ -15,13 +15,22 @@ type FreeRADIUS struct {
 	Name string
 	// Listen is where it is asked.
 	Listen netip.AddrPort
-	// Client may ask, by Secret.
+	// Client may ask, by Secret, and so may Others.
 	Client netip.Addr
+	Others []netip.Addr
 	Secret string
 	// Answers are signed, as releases since 3.2.5 do unasked (CVE-2024-3596).
 	//
 	// Users are the lines of its file of users (users(5)).
 	Users string
+	// TLS has it authenticate by EAP-TLS, too (RFC 5216); nil: it does not.
+	TLS *RADIUSTLS
+}
+
+// RADIUSTLS are the files of a server that authenticates by EAP-TLS.
+type RADIUSTLS struct {
+	// CA holds the certificate of who signs terminals' certificates, and its list of those that are revoked.
+	CA, Certificate, Key string
 }
 
 // FreeRADIUS writes the configuration below dir and returns the command, which says "Ready to
@@ -51,15 +60,16 @@ func (p *Peers) FreeRADIUS(dir string, c FreeRADIUS) (*Command, error) {
 }
 
 func (c FreeRADIUS) config(etc string) string {
-	listen, client := "ipaddr", "ipaddr"
-	if c.Listen.Addr().Is6() {
-		listen = "ipv6addr"
+	var clients strings.Builder
+	for i, at := range append([]netip.Addr{c.Client}, c.Others...) {
+		fmt.Fprintf(&clients, "client client%d {\n\t%s = %v\n\tsecret = %q\n\trequire_message_authenticator = yes\n}\n", i, addressKey(at), at, c.Secret)
 	}
-	if c.Client.Is6() {
-		client = "ipv6addr"
+	var module, authorize, authenticate string
+	if c.TLS != nil {
+		module, authorize, authenticate = c.TLS.module(), "\t\teap {\n\t\t\tok = return\n\t\t}\n", "\t\teap\n"
 	}
-	return strings.NewReplacer("@etc", etc, "@listen", listen, "@address", c.Listen.Addr().String(), "@port", fmt.Sprint(c.Listen.Port()),
-		"@from", client, "@client", c.Client.String(), "@secret", c.Secret).Replace(`
+	return strings.NewReplacer("@etc", etc, "@listen", addressKey(c.Listen.Addr()), "@address", c.Listen.Addr().String(), "@port", fmt.Sprint(c.Listen.Port()),
+		"@clients", clients.String(), "@modules", module, "@authorize", authorize, "@authenticate", authenticate).Replace(`
 prefix = /usr
 logdir = @etc
 run_dir = @etc
@@ -72,12 +82,9 @@ security {
 }
 thread pool {
 }
-client ggsn {
-	@from = @client
-	secret = "@secret"
-	require_message_authenticator = yes
-}
+@clients
 modules {
+@modules
 	files {
 		filename = @etc/users
 	}
@@ -93,11 +100,13 @@ server default {
 		port = @port
 	}
 	authorize {
+@authorize
 		chap
 		files
 		pap
 	}
 	authenticate {
+@authenticate
 		Auth-Type PAP {
 			pap
 		}
@@ -117,4 +126,34 @@ server default {
 	}
 }
 `)
+}
+
+// addressKey is the key that an address of its family stands behind.
+func addressKey(a netip.Addr) string {
+	if a.Is6() {
+		return "ipv6addr"
+	}
+	return "ipaddr"
+}
+
+// module is the module of EAP. A terminal has the name that its certificate is for, and no other.
+func (c *RADIUSTLS) module() string {
+	return fmt.Sprintf(`	eap {
+		default_eap_type = tls
+		timer_expire = 60
+		max_sessions = 1024
+		tls-config tls {
+			private_key_file = %q
+			certificate_file = %q
+			ca_file = %q
+			check_crl = yes
+			check_cert_cn = %%{User-Name}
+			tls_min_version = "1.2"
+			tls_max_version = "1.2"
+		}
+		tls {
+			tls = tls
+		}
+	}
+`, c.Key, c.Certificate, c.CA)
 }

@@ -108,6 +108,7 @@ func (a *Association) grant(r chunk.Request, in *arrival, out *Output) chunk.Cau
 	a.fulfil()
 	if a.par.EarlyProbe && old != a.primary && r.Address == in.Remote && old.Parameters.HeartbeatInterval >= 0 {
 		a.moveFrom(old, in.now) // the peer does not use the old way any more to tell us
+		old.congestion.resume(a.fragmentRoom(old), old.Remote.Is4())
 	}
 	return granted
 }

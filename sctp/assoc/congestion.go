@@ -29,6 +29,13 @@ func (c *congestion) begin(largest int, ipv4 bool) {
 	*c = congestion{cwnd: min(4*largest, max(2*largest, least)), ssthresh: unlimited, flight: c.flight}
 }
 
+// resume begins anew with the initial window: data has left the path, but nothing says that any was lost.
+func (c *congestion) resume(largest int, ipv4 bool) {
+	threshold := c.ssthresh
+	c.begin(largest, ipv4)
+	c.ssthresh = threshold
+}
+
 // grow takes what a SACK has acknowledged, when so much was in flight before it (sections 7.2.1 and 7.2.2).
 // empty says that nothing is outstanding any more.
 func (c *congestion) grow(acked, before, largest int, empty bool) {

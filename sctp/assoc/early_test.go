@@ -4,6 +4,7 @@ package assoc
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 )
@@ -181,6 +182,84 @@ func testLinkDownAndUp(t *testing.T, sender int) {
 	}
 	if len(other.got) != sent {
 		t.Errorf("%d messages of %d have come", len(other.got), sent)
+	}
+}
+
+// quickAndLong is a host with a quick way and a longer one to a peer with one address.
+func quickAndLong(t *testing.T) (w *world, quick func(Pair) bool, first netip.Addr) {
+	at := dual()
+	at[1] = addresses("2001:db8:3::b")
+	first = at[0][0]
+	w = newWorld(t, at, Defaults())
+	quick = func(p Pair) bool { return p.Local == first || p.Remote == first }
+	w.delay = func(p Pair) time.Duration {
+		if quick(p) {
+			return 500 * time.Microsecond
+		}
+		return 104 * time.Millisecond
+	}
+	w.connect(at[1]...)
+	return w, quick, first
+}
+
+// TestReturn takes the quick way of a host down and up again, to a peer that sends. The host, which has nothing to send
+// at that moment, asks it to come back by the way that is back, not by the longer one.
+func TestReturn(t *testing.T) {
+	w, quick, address := quickAndLong(t)
+	mover, peer, sent := w.hosts[0], w.hosts[1], 0
+	peer.talkFor(2*time.Second, 5*time.Millisecond, &sent)
+	w.lost = func(_ int, p Packet) bool { return quick(p.Pair) }
+	mover.a.LinkDown(address, w.now, &mover.out)
+	mover.flush()
+	peer.talkFor(2*time.Second, 5*time.Millisecond, &sent)
+	w.lost = nil
+	back, first := w.now, time.Duration(0)
+	w.trace = func(from int, p Packet) {
+		if _, data := firstTSN(p); data && first == 0 && from == 1 && quick(p.Pair) {
+			first = w.now.Sub(back)
+		}
+	}
+	mover.a.LinkUp(address, w.now, &mover.out)
+	mover.flush()
+	peer.talkFor(time.Second, 5*time.Millisecond, &sent)
+	if most := 3*500*time.Microsecond + 5*time.Millisecond; first == 0 || first > most {
+		t.Errorf("data returns after %v, at most %v is due", first, most)
+	}
+	if w.run(time.Second); len(mover.got) != sent {
+		t.Errorf("%d messages of %d have come", len(mover.got), sent)
+	}
+}
+
+// TestLeaveAgain has a host leave its quick way while that works, return, and leave again, while the peer sends less than a
+// window holds: each time messages come one after the other, but for the difference of the ways. Nothing was lost, so that
+// no window may be closed.
+func TestLeaveAgain(t *testing.T) {
+	w, _, address := quickAndLong(t)
+	mover, peer, sent := w.hosts[0], w.hosts[1], 0
+	talk := func() {
+		for end := w.now.Add(2 * time.Second); w.now.Before(end); w.run(10 * time.Millisecond) {
+			if err := peer.a.Send(Message{User: make([]byte, 100)}, w.now, &peer.out); err != nil {
+				t.Fatal(err)
+			}
+			peer.flush()
+			sent++
+		}
+	}
+	talk()
+	for round := range 3 {
+		mover.gap = 0
+		mover.a.LinkDown(address, w.now, &mover.out)
+		mover.flush()
+		talk()
+		if most := 104*time.Millisecond + 10*time.Millisecond; mover.gap > most {
+			t.Errorf("round %d: nothing came for %v, at most %v is due", round, mover.gap, most)
+		}
+		mover.a.LinkUp(address, w.now, &mover.out)
+		mover.flush()
+		talk()
+	}
+	if w.run(time.Second); len(mover.got) != sent {
+		t.Errorf("%d messages of %d have come", len(mover.got), sent)
 	}
 }
 

@@ -54,9 +54,11 @@ func (a *Association) announce(local netip.Addr, now time.Time, out *Output) {
 	a.nextChange(now, out)
 }
 
-// comeBack asks the peer to send to the address of the primary path again, which has just answered.
+// comeBack asks the peer to send to the address of the primary path again, which has just answered. By that path it
+// asks: the one in use until now may be the longer one.
 func (a *Association) comeBack(p *Path, now time.Time, out *Output) {
 	if back := a.changes.announced; back.IsValid() && p.Local == a.primary.Local && back != p.Local && p.usable() {
+		a.choose(out)
 		a.announce(p.Local, now, out)
 	}
 }

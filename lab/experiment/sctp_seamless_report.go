@@ -1,0 +1,110 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/isthmus-net/isthmus/lab/report"
+)
+
+// seamlessReport shows what handovers cost.
+func seamlessReport(f *seamlessFound) *report.Report {
+	r := &report.Report{
+		Experiment: sctpSeamlessName, Title: "Handovers between WLAN and UMTS", Peer: "MPTCP",
+		Notes: []string{
+			fmt.Sprintf("A message of %d octets each %v in both directions. Gaps are the longest time between two deliveries, in the middle of which the WLAN goes: the time between messages is in them.", cutSize, cutEvery),
+			"The terminal is on a WLAN behind IEEE 802.1X and on UMTS behind SGSN and GGSN, the server has one address; SCTP has default parameters. Round trips are of pings right before.",
+			"Announced: the terminal's radio says that it has lost its network, with all that was on the air. Make before break: the terminal leaves the WLAN a second before. Silent: no one is told.",
+			"The return begins when the terminal's link works again, which is when it has proved who it is. It has kept its address, so that it does not look for others that have it.",
+		},
+	}
+	for _, kind := range seamlessKinds {
+		moves := f.moves[kind]
+		trips := 1
+		if kind == seamlessSilent {
+			trips = 2
+		}
+		beyond := func(half int, gap func(seamlessMove) time.Duration) report.Value {
+			return seamlessValue(moves, func(m seamlessMove) time.Duration { return gap(m) - time.Duration(half)*m.trip/2 })
+		}
+		down := 2 * trips
+		if kind == seamlessBefore {
+			down = 1
+		}
+		r.Figures = append(r.Figures,
+			report.Figure{Name: fmt.Sprintf(figureSeamlessDown, kind, seamlessTrips(down)), Unit: "ms", Decimals: 1, Isthmus: beyond(down, seamlessMove.gapDown), Must: must(sctpSeamlessName, fmt.Sprintf(figureSeamlessDown, kind, seamlessTrips(down)))})
+		if kind != seamlessSilent {
+			name := fmt.Sprintf(figureSeamlessUp, kind, seamlessTrips(1))
+			r.Figures = append(r.Figures, report.Figure{Name: name, Unit: "ms", Decimals: 1, Isthmus: beyond(1, seamlessMove.gapUp), Must: must(sctpSeamlessName, name)})
+		}
+		r.Figures = append(r.Figures,
+			report.Figure{Name: kind.String() + ": gap to the terminal", Unit: "ms", Decimals: 1, Isthmus: seamlessValue(moves, seamlessMove.gapDown), Peer: f.peer(kind)},
+			report.Figure{Name: kind.String() + ": gap to the terminal, 95 % of them", Unit: "ms", Decimals: 1, Isthmus: seamlessPercentile(moves, seamlessMove.gapDown)},
+			report.Figure{Name: kind.String() + ": gap from the terminal", Unit: "ms", Decimals: 1, Isthmus: seamlessValue(moves, seamlessMove.gapUp)})
+		if shaky := f.shaky[kind]; len(shaky) > 0 {
+			r.Figures = append(r.Figures,
+				report.Figure{Name: kind.String() + ", with jitter: gap to the terminal", Unit: "ms", Decimals: 1, Isthmus: seamlessValue(shaky, seamlessMove.gapDown)},
+				report.Figure{Name: kind.String() + ", with jitter: gap to the terminal, 95 % of them", Unit: "ms", Decimals: 1, Isthmus: seamlessPercentile(shaky, seamlessMove.gapDown)})
+		}
+		if slices.Contains(mptcpKinds, kind) {
+			name := fmt.Sprintf(figureSeamlessMPTCP, kind)
+			r.Figures = append(r.Figures, report.Figure{Name: name, Decimals: 2, Isthmus: f.ratio(kind), Must: must(sctpSeamlessName, name)})
+		}
+	}
+	back := slices.Concat(f.moves[seamlessAnnounced], f.moves[seamlessBefore])
+	r.Figures = append(r.Figures,
+		report.Figure{Name: "return to WLAN: EAP-TLS", Unit: "ms", Decimals: 1, Isthmus: seamlessValue(back, func(m seamlessMove) time.Duration { return m.eap })},
+		report.Figure{Name: "return to WLAN: duplicate address detection", Unit: "ms", Isthmus: report.Measured(0)},
+		report.Figure{Name: figureSeamlessBack, Unit: "ms", Decimals: 1, Must: must(sctpSeamlessName, figureSeamlessBack),
+			Isthmus: seamlessValue(back, func(m seamlessMove) time.Duration { return m.data - 2*m.wlan })},
+		report.Figure{Name: fmt.Sprintf(figureSeamlessAlive, f.row), Unit: "%", Isthmus: report.Measured(100 * float64(f.alive) / float64(f.row)), Must: must(sctpSeamlessName, figureSeamlessAlive)},
+		report.Figure{Name: "the same: longest gap to the terminal", Unit: "ms", Isthmus: report.Milliseconds(f.rowGap)},
+		report.Figure{Name: figureSCTPWrong, Isthmus: report.Measured(float64(f.wrong)), Must: must(sctpSeamlessName, figureSCTPWrong)})
+	return r
+}
+
+func (m seamlessMove) gapDown() time.Duration { return m.down }
+func (m seamlessMove) gapUp() time.Duration   { return m.up }
+
+// seamlessTrips says how many halves of a round trip a gap may have.
+func seamlessTrips(halves int) string {
+	return map[int]string{1: "half a round trip", 2: "a round trip", 4: "two round trips"}[halves]
+}
+
+func seamlessValue(moves []seamlessMove, of func(seamlessMove) time.Duration) (v report.Value) {
+	for _, m := range moves {
+		v.Samples = append(v.Samples, inMilliseconds(of(m)))
+	}
+	return v
+}
+
+// seamlessPercentile is what 95 % of them do not go over.
+func seamlessPercentile(moves []seamlessMove, of func(seamlessMove) time.Duration) report.Value {
+	var cuts []sctpCut
+	for _, m := range moves {
+		cuts = append(cuts, sctpCut{gap: of(m)})
+	}
+	return report.Milliseconds(percentileGap(cuts))
+}
+
+// peer is the gap of MPTCP.
+func (s *seamlessFound) peer(kind seamlessKind) report.Value {
+	switch {
+	case !slices.Contains(mptcpKinds, kind):
+		return report.Value{}
+	case s.why != "":
+		return report.None(s.why)
+	}
+	return seamlessValue(s.mptcp[kind], seamlessMove.gapDown)
+}
+
+// ratio is the gap of MPTCP to ours, medians both.
+func (s *seamlessFound) ratio(kind seamlessKind) report.Value {
+	if s.why != "" {
+		return report.None(s.why)
+	}
+	return report.Measured(s.peer(kind).Median() / seamlessValue(s.moves[kind], seamlessMove.gapDown).Median())
+}
