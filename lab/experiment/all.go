@@ -71,6 +71,8 @@ var All = []lab.Experiment{
 	sctpFailover,
 	sctpThroughput,
 	sctpFairness,
+	sctpTransports,
+	sctpStreamsExperiment,
 	{
 		Name:    wireName,
 		Summary: "whether the emulated links keep their rate, delay and loss on this machine",
