@@ -78,6 +78,8 @@ var All = []lab.Experiment{
 	sctpTSN,
 	sctpRestore,
 	sctpParameters,
+	sctpTransports,
+	sctpStreamsExperiment,
 	{
 		Name:    wireName,
 		Summary: "whether the emulated links keep their rate, delay and loss on this machine",

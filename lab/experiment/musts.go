@@ -135,6 +135,15 @@ const (
 	figureSCTPLossy         = "Isthmus / usrsctp, with loss"
 	figureSCTPBesideTCP     = "Isthmus beside TCP Reno: share of the line"
 	figureSCTPBesideUsrsctp = "Isthmus beside usrsctp: share of the line"
+
+	figureTransportWLAN = "SCTP / TCP Reno, throughput on the full WLAN"
+	figureTransportUMTS = "SCTP / TCP Reno, throughput on the full UMTS"
+	figureSpurious      = "SCTP on UMTS: spurious retransmissions"
+	figureLikeDelay     = "our generator and d-itg's at 100 ms: mean delays apart"
+	figureLikeJitter    = "our generator and d-itg's at 100 ms: jitters apart"
+
+	figureOwnStreamPaced = "99 % of control messages beside paced data, one stream / a stream of their own"
+	figureOwnStreamBulk  = "99 % of control messages beside data as fast as it goes, one stream / a stream of their own"
 )
 
 // Bound is the must of one figure of one experiment.
@@ -256,6 +265,13 @@ var Musts = slices.Concat([]Bound{
 	{sctpThroughputName, figureSCTPLossy, report.Must{AtLeast: true, Bound: 0.8}},
 	{sctpFairnessName, figureSCTPBesideTCP, report.Must{AtLeast: true, Bound: 40, Most: 60}},     // %
 	{sctpFairnessName, figureSCTPBesideUsrsctp, report.Must{AtLeast: true, Bound: 40, Most: 60}}, // %
+	{sctpTransportsName, figureTransportWLAN, report.Must{AtLeast: true, Bound: 0.95}},
+	{sctpTransportsName, figureTransportUMTS, report.Must{AtLeast: true, Bound: 0.95}},
+	{sctpTransportsName, figureSpurious, report.Must{Bound: 1}},     // %
+	{sctpTransportsName, figureLikeDelay, report.Must{Bound: 2}},    // %
+	{sctpTransportsName, figureLikeJitter, report.Must{Bound: 0.1}}, // ms
+	{sctpStreamsName, figureOwnStreamPaced, report.Must{AtLeast: true, Bound: 2}},
+	{sctpStreamsName, figureOwnStreamBulk, report.Must{AtLeast: true, Bound: 2}},
 }, faultsMusts(natFaultsName), faultsMusts(relayFaultsName), faultsMusts(ggsnFaultsName))
 
 // faultsMusts are the bounds of campaigns.

@@ -15,11 +15,11 @@ import (
 	"github.com/isthmus-net/isthmus/sctp/chunk"
 )
 
-// sctpModel is a terminal and a server, of two addresses each, in virtual time: the engine over models of wires.
+// sctpModel is a terminal and a server, of an address for each wire, in virtual time: the engine over models of wires.
 type sctpModel struct {
 	now    time.Time
 	begin  time.Time
-	wires  [2]*lab.WireModel
+	wires  []*lab.WireModel
 	ends   [2]*assoc.Endpoint
 	a      [2]*assoc.Association // of the terminal, and of the server
 	out    assoc.Output
@@ -52,9 +52,9 @@ type modelData struct {
 }
 
 // newSCTPModel sets an association up.
-func newSCTPModel(par assoc.Parameters, wires [2]lab.WireConfig, seed byte) (*sctpModel, error) {
+func newSCTPModel(par assoc.Parameters, wires []lab.WireConfig, seed byte) (*sctpModel, error) {
 	begin := time.Unix(0, 0)
-	m := &sctpModel{now: begin, begin: begin}
+	m := &sctpModel{now: begin, begin: begin, wires: make([]*lab.WireModel, len(wires))}
 	var addresses [2][]netip.Addr
 	for i, host := range []string{"a", "b"} {
 		for link := range m.wires {

@@ -18,7 +18,7 @@ func TestSCTPModel(t *testing.T) {
 	par := assoc.Defaults()
 	par.RTOInitial, par.RTOMin, par.RTOMax, par.PathMaxRetrans, par.PotentiallyFailedMaxRetrans = rto, rto, rto, most, most
 	par.EarlyProbe, par.HeartbeatInterval = false, time.Second
-	m, err := newSCTPModel(par, [2]lab.WireConfig{lab.WLAN(), umtsWithoutJitter()}, 1)
+	m, err := newSCTPModel(par, []lab.WireConfig{lab.WLAN(), umtsWithoutJitter()}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,5 +54,35 @@ func TestSCTPModel(t *testing.T) {
 	}
 	if m.got != sent || m.wrong > 0 {
 		t.Errorf("of %d messages %d have come, %d of them wrong", sent, m.got, m.wrong)
+	}
+}
+
+// At UMTS's jitter round trips come to more than the RTO while the window grows. Hardly anything is sent twice for that,
+// and the line stays full.
+func TestSCTPModelSpurious(t *testing.T) {
+	const seeds, length, offered, twice = 20, 20 * time.Second, 70, 0.005
+	var sent, again, timeouts, got uint64
+	for seed := range byte(seeds) {
+		par := *sctpTransport().Parameters
+		m, err := newSCTPModel(par, []lab.WireConfig{lab.UMTS()}, seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		message := make([]byte, transportSize)
+		for end := m.now.Add(length); m.now.Before(end); m.run(time.Second / offered) {
+			if err := m.a[0].Send(assoc.Message{User: message}, m.now, &m.out); err != nil && err != assoc.ErrBlocked {
+				t.Fatal(err)
+			}
+			m.flush(0)
+		}
+		sent, again = sent+m.ends[0].Counters.Sent, again+m.ends[1].Counters.Duplicate
+		timeouts, got = timeouts+m.ends[0].Counters.Timeouts, got+m.got
+	}
+	t.Logf("of %d chunks %d came twice, %d timeouts, %.1f kB/s", sent, again, timeouts, float64(got*transportSize)/1000/seeds/length.Seconds())
+	if timeouts == 0 || float64(again) > twice*float64(sent) {
+		t.Errorf("of %d chunks %d came twice, %d timeouts", sent, again, timeouts)
+	}
+	if rate := float64(got*transportSize) / 1000 / seeds / length.Seconds(); rate < 0.9*umtsCarries {
+		t.Errorf("%.1f kB/s came through", rate)
 	}
 }

@@ -48,7 +48,7 @@ type studySeen struct {
 
 // run plays the case.
 func (c *studyCase) run() (s studySeen, err error) {
-	m, err := newSCTPModel(c.par, c.wires, c.seed)
+	m, err := newSCTPModel(c.par, c.wires[:], c.seed)
 	if err != nil {
 		return s, err
 	}

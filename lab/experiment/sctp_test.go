@@ -26,6 +26,12 @@ func TestSCTPStudy(t *testing.T) {
 	runShort(t, sctpTSN, sctpRestore, sctpParameters)
 }
 
+// Every transport carries flows over both lines, D-ITG's log is read, and control messages have streams of their own.
+func TestSCTPTransports(t *testing.T) {
+	t.Parallel()
+	runShort(t, sctpTransports, sctpStreamsExperiment)
+}
+
 // SCTP in short form: every association and connection must be set up and carry data.
 func TestSCTPTables(t *testing.T) {
 	runShort(t, sctpThroughput, sctpFairness)

@@ -3,11 +3,11 @@
 package experiment
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
@@ -69,16 +69,17 @@ func listening(ctx context.Context, node *lab.Node, port int, ipv6 bool) error {
 	return nil
 }
 
-// bound looks for a port in the kernel's tables of sockets.
+// bound looks for a port in the kernel's tables of sockets: one that listens, or that takes datagrams from whomever. What
+// is left of connections of a program that has ended, such as in TIME_WAIT, is none.
 func bound(node *lab.Node, port int, tables ...string) (found bool, err error) {
-	local := fmt.Appendf(nil, ":%04X ", port)
+	listens := regexp.MustCompile(fmt.Sprintf(":%04X 0+:0000 0[7A] ", port))
 	err = node.Do(func() error {
 		for _, table := range tables {
 			text, err := os.ReadFile("/proc/thread-self/net/" + table)
 			if err != nil {
 				return err
 			}
-			found = found || bytes.Contains(text, local)
+			found = found || listens.Match(text)
 		}
 		return nil
 	})

@@ -193,6 +193,14 @@ func (r *Receiver) Close() error {
 	return r.listener.Close()
 }
 
+// SCTPStats is what the endpoint of a receiver of SCTP has counted.
+func (r *Receiver) SCTPStats() sctp.Stats {
+	if l, ok := r.listener.(*sctp.Listener); ok {
+		return l.Endpoint().Stats()
+	}
+	return sctp.Stats{}
+}
+
 // Strange is how many datagrams and connections came that are none of a generator.
 func (r *Receiver) Strange() int {
 	r.mu.Lock()

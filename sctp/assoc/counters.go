@@ -36,6 +36,7 @@ type Counters struct {
 
 	Sent          uint64 // DATA, for the first time
 	Timeouts      uint64 // T3
+	Spurious      uint64 // of these: an acknowledgement was late, and nothing lost (RFC 4138)
 	Retransmitted uint64 // DATA, after T3
 	Abandoned     uint64 // messages that were given up (RFC 3758)
 	FastRetrans   uint64 // DATA, after three reports that it is missing

@@ -39,6 +39,27 @@ func (a *Association) timeout(p *Path, now time.Time, out *Output) {
 	a.sendAgain(nil, now, out)
 }
 
+// takeBackTimeout takes back what a timeout has marked behind a chunk that is acknowledged now, and was not sent again
+// since: that was late, and not lost, so what was sent behind it may be late as well (RFC 4138 section 5). It is in flight
+// as before, the window is that after a loss; what is missing before the chunk is sent again. Where there is another path,
+// data goes there all the same.
+func (a *Association) takeBackTimeout(p *Path, now time.Time) {
+	if a.alternate(p) != p {
+		return
+	}
+	for i := max(0, int(int32(p.ack.lateTSN-a.acked))); i < a.sent.length; i++ {
+		if c := a.sent.at(i); c.marked && c.timedOut && !c.early && c.path == p {
+			c.marked, c.timedOut = false, false
+			a.marked--
+			p.flight += a.length(c.size)
+			a.outside += c.size
+		}
+	}
+	p.cwnd = max(p.cwnd, p.ssthresh)
+	p.t3 = now.Add(p.rto)
+	a.endpoint.Counters.Spurious++
+}
+
 // closedTo reports whether the peer has no room for what is in flight by a path: it was sent to probe a closed window, or
 // the window has closed since.
 func (a *Association) closedTo(p *Path) bool {

@@ -205,6 +205,59 @@ func TestRetransmitElsewhere(t *testing.T) {
 	}
 }
 
+// TestSpuriousTimeout has acknowledgements come after T3: of what the timeout has marked, nothing is sent again that was
+// sent behind a late chunk; what was sent before it is (RFC 4138 section 5).
+func TestSpuriousTimeout(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		n      int
+		blocks []chunk.Block
+		again  []string
+		flight int
+		rest   []string // sent again when all but the first two of what is out is acknowledged
+	}{
+		{"all is late", 2, nil, nil, 12, nil},
+		{"some is missing before", 0, []chunk.Block{{First: 6, Last: 6}}, []string{"DATA+1"}, 10, []string{"DATA+2", "DATA+3", "DATA+4"}},
+		{"of what was sent again nothing is known", 1, nil, []string{"DATA+1", "DATA+2"}, 2, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := lossy(t)
+			s.run(time.Second)
+			s.expect("T3", "DATA+0")
+			s.peer(s.sack(tt.n, large, tt.blocks...))
+			s.expect("sent again", tt.again...)
+			if p := s.a.paths[0]; p.flight != tt.flight*pmdcs {
+				t.Errorf("%d octets in flight", p.flight)
+			}
+			if taken := s.e.Counters.Spurious == 1; taken != (tt.flight > 2) {
+				t.Errorf("%+v", s.e.Counters)
+			}
+			if tt.flight <= 2 {
+				return
+			}
+			s.expectWindow("as after a loss", window{12280, 12280, 0, tt.flight * pmdcs})
+			s.peer(s.sack(2, large, chunk.Block{First: 4, Last: 12}))
+			s.expect("the rest", tt.rest...)
+		})
+	}
+}
+
+// TestSpuriousTimeoutElsewhere has a path be late where there is another: data leaves it, whatever comes late.
+func TestSpuriousTimeoutElsewhere(t *testing.T) {
+	s := accepted(t, quiet(), 2, 2).confirmAll()
+	s.a.paths[0].cwnd = 20 * pmdcs
+	s.a.par.MaxBurst = 100
+	s.say(8 * full)
+	s.take()
+	s.run(time.Second)
+	s.expect("T3", "to 1: DATA+0", "to 1: DATA+1", "to 1: DATA+2", "to 1: DATA+3")
+	s.peer(s.sack(5, large))
+	s.expect("the others follow", "to 1: DATA+5", "to 1: DATA+6", "to 1: DATA+7")
+	if s.e.Counters.Spurious != 0 {
+		t.Errorf("%+v", s.e.Counters)
+	}
+}
+
 // TestMostDivergentPair retransmits by the pair that shares least with the first (RFC 9260 section 6.4.1).
 func TestMostDivergentPair(t *testing.T) {
 	s := accepted(t, quiet(), 2, 2).confirmAll()

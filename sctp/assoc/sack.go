@@ -14,6 +14,8 @@ type acked struct {
 	before   int  // in flight before it
 	earliest bool // the first of those in flight is among them
 	waiting  bool // one before the chunk that is looked at is still in flight
+	late     bool // some of them were taken for lost by a timeout, and not sent again; the last of these is lateTSN
+	lateTSN  uint32
 }
 
 // missReports are those after which a chunk is taken for lost (RFC 9260 section 7.2.4).
@@ -124,6 +126,9 @@ func (a *Association) takeGaps(s *chunk.SACK, newest *uint32, any *bool, now tim
 func (a *Association) takeChunk(c *sent, tsn uint32, now time.Time, out *Output) {
 	p, late := c.path, c.timedOut
 	if c.marked {
+		if c.timedOut && !c.early {
+			p.ack.late, p.ack.lateTSN = true, tsn
+		}
 		c.marked = false
 		a.marked--
 	} else {
@@ -157,6 +162,9 @@ func (a *Association) adjust(p *Path, cumulative uint32, now time.Time) {
 	}
 	if p.ack.octets > 0 {
 		a.hearAnswer(p, now)
+	}
+	if p.ack.late {
+		a.takeBackTimeout(p, now)
 	}
 	switch {
 	case p.flight == 0:

@@ -77,6 +77,7 @@ func collectSCTP(emit func(role.Metric), s sctp.Stats) {
 		{"packets_received_total", "Packets of SCTP received.", s.Received},
 		{"chunks_sent_total", "DATA chunks sent for the first time.", s.Counters.Sent},
 		{"timeouts_total", "Timeouts of T3.", s.Timeouts},
+		{"spurious_timeouts_total", "Timeouts of T3 behind which a late acknowledgement came.", s.Spurious},
 		{"retransmitted_total", "DATA chunks sent again after a timeout.", s.Retransmitted},
 		{"fast_retransmitted_total", "DATA chunks sent again after three reports.", s.FastRetrans},
 		{"early_copies_total", "Copies of DATA chunks by the early probe.", s.EarlyCopies},

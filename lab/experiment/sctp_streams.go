@@ -1,0 +1,286 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/report"
+	"github.com/isthmus-net/isthmus/lab/traffic"
+	"github.com/isthmus-net/isthmus/sctp"
+)
+
+const sctpStreamsName = "sctp-streams"
+
+// sctpStreamsExperiment is the experiment sctp-streams.
+var sctpStreamsExperiment = lab.Experiment{
+	Name:      sctpStreamsName,
+	Summary:   "delay of control messages beside data that is lost: in the same stream, in a stream of their own, and by TCP",
+	NeedsRoot: true,
+	Run:       runSCTPStreams,
+}
+
+// Choices of sctp-streams.
+const (
+	streamsRate    = 10e6 // bit/s of the line
+	streamsDelay   = 20 * time.Millisecond
+	controlRate    = 50 // messages a second
+	controlSize    = 100
+	dataSize       = 1000
+	streamsTime    = 60 * time.Second
+	streamsShort   = 3 * time.Second
+	streamsJudged  = 1 // of streamsLosses
+	controlFlow    = 1
+	dataFlow       = 2
+	controlPercent = 99
+)
+
+// streamsLosses are probabilities of packets with data.
+var streamsLosses = []float64{0.005, 0.01, 0.02}
+
+// streamsLoad is how much data goes beside control.
+type streamsLoad struct {
+	title, figure string
+	rate          float64 // messages a second
+}
+
+// Of the paced load, congestion control lets through about twice as much at the highest of the losses: control waits for
+// what is lost, and hardly for a window. The other load fills every buffer.
+var streamsLoads = []streamsLoad{
+	{"paced", figureOwnStreamPaced, 80},
+	{"as fast as it goes", figureOwnStreamBulk, 5000},
+}
+
+// streamsWay is how control and data share a connection.
+type streamsWay struct {
+	title    string
+	role     report.Role
+	protocol traffic.Protocol
+	apart    bool // control in stream 0, data in 1 to 3
+}
+
+var streamsWays = []streamsWay{
+	{"TCP Reno", report.Reference, traffic.TCP, false},
+	{"SCTP, one stream", report.Peer, traffic.SCTP, false},
+	{"SCTP, a stream of its own", report.Ours, traffic.SCTP, true},
+}
+
+// streamsCell is one load at one loss: the delays of control messages in ms, by way.
+type streamsCell struct {
+	load   streamsLoad
+	loss   float64
+	delays [][]float64
+}
+
+// runSCTPStreams measures one load after the other, all losses and ways of it at once, each on a line of its own with the
+// same seed.
+func runSCTPStreams(ctx context.Context, e *lab.Env) (err error) {
+	l, err := e.New(ctx, sctpStreamsName)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, l.Close)
+	length, losses := streamsTime, streamsLosses
+	if e.Runs > 0 && e.Runs < longRun {
+		length, losses = streamsShort, losses[streamsJudged:streamsJudged+1]
+	}
+	var cells []*streamsCell
+	for i, load := range streamsLoads {
+		e.Step("control beside data, %s, %v: %d losses and %d ways at once", load.title, length, len(losses), len(streamsWays))
+		wait, working := errgroup.WithContext(ctx)
+		for j, loss := range losses {
+			c := &streamsCell{load, loss, make([][]float64, len(streamsWays))}
+			cells = append(cells, c)
+			for k := range streamsWays {
+				n, err := newTransportNet(e, l, fmt.Sprintf("line-%d-%d-%d", i, j, k), lossyData(loss, uint64(j+1)))
+				if err != nil {
+					return errors.Join(err, wait.Wait())
+				}
+				wait.Go(func() error { return c.measure(working, n, k, length) })
+			}
+		}
+		if err := wait.Wait(); err != nil {
+			return err
+		}
+	}
+	return finish(e, streamsReport(cells))
+}
+
+// lossyData is a line that loses packets with data, and no others.
+func lossyData(loss float64, seed uint64) lab.WireConfig {
+	lane := lab.LaneConfig{Rate: streamsRate, Delay: streamsDelay}
+	lossy := lane
+	lossy.Loss, lossy.Lossy = loss, func(frame []byte) bool { return len(frame) > dataSize }
+	return lab.WireConfig{AtoB: lossy, BtoA: lane, Seed: seed}
+}
+
+// measure measures one way.
+func (c *streamsCell) measure(ctx context.Context, n *transportNet, way int, length time.Duration) (err error) {
+	if c.delays[way], err = n.control(ctx, streamsWays[way], c.load.rate, length); err == nil && len(c.delays[way]) == 0 {
+		err = errors.New("no control message has come")
+	}
+	if err != nil {
+		err = fmt.Errorf("%s, %.1f %% lost, %s: %w", streamsWays[way].title, 100*c.loss, c.load.title, err)
+	}
+	return err
+}
+
+// controlSink keeps the delays of control messages, in ms.
+type controlSink struct {
+	delays []float64
+	ended  chan struct{}
+}
+
+// Got implements traffic.Sink.
+func (c *controlSink) Got(r *traffic.Record) {
+	if r.Flow == controlFlow {
+		c.delays = append(c.delays, inMilliseconds(r.Delay()))
+	}
+}
+
+// Ended implements traffic.Sink.
+func (c *controlSink) Ended(flow uint32, _, _ netip.AddrPort, _ uint32) {
+	if flow == controlFlow {
+		select {
+		case c.ended <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// controlLimit is for the end of the control messages, behind all data that is in buffers.
+const controlLimit = 30 * time.Second
+
+// control sends control and data by one connection, and gives the delays of control messages in ms.
+func (n *transportNet) control(ctx context.Context, way streamsWay, data float64, length time.Duration) (delays []float64, err error) {
+	o := traffic.Options{Congestion: tcpControl, NoDelay: true, SCTP: sctpTransport()}
+	sink := &controlSink{ended: make(chan struct{}, 1)}
+	r, err := n.receive(ctx, way.protocol, o, sink)
+	if err != nil {
+		return nil, err
+	}
+	defer closing(&err, r.stop)
+	conn, err := n.dial(ctx, way.protocol, r.Addr, o)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	shared := &oneByOne{to: conn}
+	writers := [2]io.Writer{shared, shared}
+	if a, ok := conn.(*sctp.Conn); ok {
+		if way.apart {
+			writers = [2]io.Writer{&streamWriter{conn: a, from: 0, streams: 1}, &streamWriter{conn: a, from: 1, streams: sctpStreams - 1}}
+		}
+	}
+	flows := [2]traffic.Flow{
+		{ID: controlFlow, Rate: controlRate, Poisson: true, Seed: 1, Duration: length, Size: traffic.Size{Kind: traffic.Constant, Mean: controlSize}},
+		{ID: dataFlow, Rate: data, Duration: length, Size: traffic.Size{Kind: traffic.Constant, Mean: dataSize}},
+	}
+	sending, working := errgroup.WithContext(ctx)
+	for i := range flows {
+		sending.Go(func() error {
+			_, err := flows[i].Send(working, writers[i])
+			return err
+		})
+	}
+	if err := sending.Wait(); err != nil {
+		return nil, err
+	}
+	select {
+	case <-sink.ended:
+	case <-time.After(controlLimit):
+		return nil, errors.New("the end of the control messages has not come")
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if a, ok := conn.(*sctp.Conn); ok {
+		a.Abort("enough") // of the data that is still in its buffers
+	}
+	err = r.stop()
+	return sink.delays, err
+}
+
+// oneByOne keeps messages of two senders whole in one stream of octets.
+type oneByOne struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+// Write implements io.Writer.
+func (w *oneByOne) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to.Write(b)
+}
+
+// streamWriter sends each message by the next of some streams.
+type streamWriter struct {
+	conn          *sctp.Conn
+	from, streams int
+	next          int
+}
+
+// Write implements io.Writer.
+func (w *streamWriter) Write(b []byte) (int, error) {
+	stream := w.from + w.next%w.streams
+	w.next++
+	return len(b), w.conn.WriteMessage(b, sctp.Message{Stream: uint16(stream)})
+}
+
+// passedBy is the delay that so many percent do not go over.
+func passedBy(delays []float64, percent int) float64 {
+	sorted := slices.Sorted(slices.Values(delays))
+	return sorted[(len(sorted)*percent+99)/100-1]
+}
+
+// streamsReport shows the delays by load, loss and way.
+func streamsReport(cells []*streamsCell) *report.Report {
+	r := &report.Report{
+		Experiment: sctpStreamsName, Title: "Control messages beside data", Peer: "one stream",
+		Notes: []string{
+			fmt.Sprintf("%d messages of %d octets a second at Poisson times are control, messages of %d octets are data, by one connection over %d Mbit/s and %v each way. Data is paced at %.0f messages a second, or as fast as it goes. Only packets of more than %d octets are lost, so that control waits for data, not for itself, but where one packet carries both.", controlRate, controlSize, dataSize, int(streamsRate/1e6), streamsDelay, streamsLoads[0].rate, dataSize),
+			fmt.Sprintf("The study's claim (section 3.3): control in a stream of its own does not wait for data that is lost, as it does in one connection of TCP. TCP is %s without Nagle's algorithm, with buffers that the kernel fits to the line; the send buffer of SCTP has %d KiB.", tcpControl, sctpTransport().Parameters.SendBuffer>>10),
+			"A delay is from a message's write to its arrival; what comes due while the sender still waits with another is written, and counted, later. In one stream beside data as fast as it goes, that makes delays look shorter than they are.",
+			fmt.Sprintf("The musts are of %.1f %% lost.", 100*streamsLosses[streamsJudged]),
+		},
+	}
+	table := report.Table{Title: "delay of control messages, ms", Columns: []string{"data", "lost, %", "way", "messages", "median", "90 %", "99 %", "longest"}}
+	for i, c := range cells {
+		h := &report.Histogram{Unit: "ms", Bin: 2}
+		for k, way := range streamsWays {
+			d := c.delays[k]
+			row := []string{c.load.title, fmt.Sprintf("%.1f", 100*c.loss), way.title, fmt.Sprint(len(d))}
+			for _, percent := range []int{50, 90, controlPercent, 100} {
+				row = append(row, fmt.Sprintf("%.1f", passedBy(d, percent)))
+			}
+			table.Rows = append(table.Rows, row)
+			h.Add(way.title, way.role, d)
+		}
+		r.AddChart(report.Chart{Name: fmt.Sprintf("control-%d", i+1), Title: fmt.Sprintf("Delay of control messages, data %s, %.1f %% of it lost", c.load.title, 100*c.loss), Histogram: h})
+		if c.loss == streamsLosses[streamsJudged] {
+			r.Figures = append(r.Figures, c.figures()...)
+		}
+	}
+	r.Tables = append(r.Tables, table)
+	return r
+}
+
+// figures compares the ways.
+func (c *streamsCell) figures() []report.Figure {
+	tcp, one, own := passedBy(c.delays[0], controlPercent), passedBy(c.delays[1], controlPercent), passedBy(c.delays[2], controlPercent)
+	return []report.Figure{
+		{Name: "99 % of control messages, data " + c.load.title, Unit: "ms", Decimals: 1, Peer: report.Measured(one), Isthmus: report.Measured(own)},
+		{Name: "99 % of control messages, TCP / a stream of their own, data " + c.load.title, Decimals: 2, Isthmus: report.Measured(tcp / own)},
+		{Name: c.load.figure, Decimals: 2, Isthmus: report.Measured(one / own), Must: must(sctpStreamsName, c.load.figure)},
+	}
+}
