@@ -39,6 +39,7 @@ type Endpoint struct {
 	finished  chan struct{} // closed with the sockets
 	capture   atomic.Pointer[func(time.Time, bool, *Packet)]
 	quick     signal // for the goroutine that sends for users who send quickly
+	quickOnce sync.Once
 
 	mu       sync.Mutex // holds the engine and all that follows
 	engine   *assoc.Endpoint
@@ -119,7 +120,6 @@ func (c *Config) openAt(ctx context.Context, name, address string, listen bool) 
 	})
 	e.timer = time.AfterFunc(time.Hour, e.tick)
 	e.readAll()
-	go e.sendQuick()
 	if changes != nil {
 		go e.watch(changes)
 	}

@@ -54,7 +54,7 @@ func (e *Endpoint) finishSend(t turn) {
 	send := e.settle(t)
 	e.mu.Unlock()
 	if send {
-		e.quick.send()
+		e.handOver()
 	}
 }
 
@@ -102,6 +102,12 @@ func (e *Endpoint) send() {
 	e.mu.Lock()
 	e.sending = false
 	e.mu.Unlock()
+	e.handOver()
+}
+
+// handOver has sendQuick go on. Most endpoints never need it.
+func (e *Endpoint) handOver() {
+	e.quickOnce.Do(func() { go e.sendQuick() })
 	e.quick.send()
 }
 

@@ -3,6 +3,7 @@
 package port
 
 import (
+	"os"
 	"sync"
 	"sync/atomic"
 
@@ -17,6 +18,7 @@ const closing = 1 << 62
 type guard struct {
 	fd    int
 	event int          // eventfd released together with fd, or 0
+	file  *os.File     // that has fd, if Go's poller waits for it
 	state atomic.Int64 // users inside, plus closing
 	once  sync.Once
 }
@@ -39,7 +41,11 @@ func (g *guard) leave() {
 
 // release closes the descriptors.
 func (g *guard) release() {
-	unix.Close(g.fd)
+	if g.file != nil {
+		_ = g.file.Close()
+	} else {
+		unix.Close(g.fd)
+	}
 	if g.event != 0 {
 		unix.Close(g.event)
 	}

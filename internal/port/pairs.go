@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,7 +22,8 @@ type PairsConfig struct {
 	// SCTP have that.
 	Protocol int
 	Port     uint16
-	// Small makes a socket for few peers: it reads fewer packets at once, and takes a quarter of the memory.
+	// Small makes a socket for few peers: it reads fewer packets at once. At first it has room for packets of 2 KiB, which
+	// takes a hundredth of the memory, and when that is full, or too small, for trains.
 	Small bool
 }
 
@@ -90,7 +92,7 @@ func ListenPairs(cfg PairsConfig) (*Pairs, error) {
 	p.udp.guard.fd = fd
 	p.out.make = func() *pairSender { return newPairSender(p.v6) }
 	if err = p.setUp(cfg); err == nil {
-		p.udp.poller, err = newPoller(fd)
+		p.udp.poller, err = newPoller(&p.udp.guard)
 	}
 	if err != nil {
 		p.udp.guard.release()
@@ -102,7 +104,7 @@ func ListenPairs(cfg PairsConfig) (*Pairs, error) {
 func (p *Pairs) setUp(cfg PairsConfig) error {
 	fd := p.udp.guard.fd
 	if !p.raw {
-		if err := p.udp.setUp(UDPConfig{Addr: cfg.Addr, Buffer: cfg.Buffer, buffers: cfg.buffers()}, false); err != nil {
+		if err := p.udp.setUp(UDPConfig{Addr: cfg.Addr, Buffer: cfg.Buffer, buffers: cfg.buffers(), grows: cfg.Small}, false); err != nil {
 			return err
 		}
 		return setFragment(fd, p.v6, false)
@@ -111,7 +113,7 @@ func (p *Pairs) setUp(cfg PairsConfig) error {
 		return err
 	}
 	cfg.Addr = netip.AddrPortFrom(cfg.Addr.Addr(), 0)
-	if err := p.udp.setUp(UDPConfig{Addr: cfg.Addr, Buffer: cfg.Buffer, buffers: cfg.buffers(), raw: true}, false); err != nil {
+	if err := p.udp.setUp(UDPConfig{Addr: cfg.Addr, Buffer: cfg.Buffer, buffers: cfg.buffers(), grows: cfg.Small, raw: true}, false); err != nil {
 		return err
 	}
 	p.udp.noSegments.Store(true)
@@ -197,6 +199,7 @@ func (p *Pairs) Stats() Stats { return p.udp.Stats() }
 
 // Close makes a waiting ReadBatch return ErrClosed.
 func (p *Pairs) Close() error {
-	_ = p.udp.Close()
-	return p.udp.poller.file.Close()
+	p.udp.overflow.of(&p.udp.guard) // for the last time
+	p.udp.guard.close(func() { _ = p.udp.guard.file.SetReadDeadline(time.Unix(1, 0)) })
+	return nil
 }

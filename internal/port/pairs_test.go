@@ -5,6 +5,7 @@ package port
 import (
 	"bytes"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -230,5 +231,49 @@ func TestPairsWaitForRoom(t *testing.T) {
 	// Without a wait the buffer takes two. How long one lasts depends on what else the machine does.
 	if s := p.Stats(); s.WritePackets+s.WriteFull != 50 || s.WriteFull > 10 {
 		t.Errorf("%d packets are sent, %d had no room", s.WritePackets, s.WriteFull)
+	}
+}
+
+// TestSmallPairsGrow has more come to a small socket than it has room for at first, and a packet that is too large for that:
+// it receives as others do from then on.
+func TestSmallPairsGrow(t *testing.T) {
+	for name, c := range map[string]struct {
+		sizes []int // of packets before it grows, the last of which is small
+		lost  int   // of them
+	}{"many": {slices.Repeat([]int{500}, 4), 0}, "large": {[]int{3000, 500}, 1}} {
+		t.Run(name, func(t *testing.T) {
+			n, at := testutil.NewNetns(t), netip.MustParseAddr("127.0.0.1")
+			sender := pairsIn(t, n, PairsConfig{Addr: netip.AddrPortFrom(at, 0)})
+			reader := pairsIn(t, n, PairsConfig{Addr: netip.AddrPortFrom(at, 0), Small: true})
+			to := reader.LocalAddr()
+			send := func(sizes ...int) {
+				for _, size := range sizes {
+					if err := sender.WriteBatch([]Paired{{Local: at, Remote: to, Payload: make([]byte, size)}}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if small := cap(reader.udp.in.bufs[0]); small > 4096 {
+				t.Errorf("a buffer has %d octets at first", small)
+			}
+			msgs := make([]Message, MaxBatch)
+			read := func(packets int) (last int) {
+				for packets > 0 {
+					k, err := reader.ReadBatch(msgs)
+					if err != nil {
+						t.Fatal(err)
+					}
+					last = len(msgs[k-1].Payload)
+					packets -= k
+				}
+				return last
+			}
+			send(c.sizes...)
+			read(len(c.sizes) - c.lost)
+			send(9000)
+			if got := read(1); got != 9000 || reader.Stats().ReadTruncated != uint64(c.lost) {
+				t.Errorf("of a packet of 9000 octets %d have come, %d were cut", got, reader.Stats().ReadTruncated)
+			}
+		})
 	}
 }

@@ -13,7 +13,6 @@ import (
 // poller receives from a socket with the help of Go's poller, for sockets of which a process may have thousands: one
 // that waits in the kernel has a thread to itself.
 type poller struct {
-	file  *os.File // of a descriptor of its own, which it closes
 	conn  syscall.RawConn
 	try   func(fd uintptr) bool
 	hdrs  []mmsghdr
@@ -25,25 +24,22 @@ type poller struct {
 // much are octets that take so long to receive that the goroutine lets its processor go.
 const much = 8 << 10
 
-// newPoller makes one for a socket.
-func newPoller(fd int) (*poller, error) {
-	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err == nil {
-		err = unix.SetNonblock(own, true)
-	}
+// newPoller makes one for the socket of a guard.
+func newPoller(g *guard) (*poller, error) {
+	err := unix.SetNonblock(g.fd, true)
 	if err != nil {
 		return nil, fmt.Errorf("cannot poll a socket: %w", err)
 	}
-	p := &poller{file: os.NewFile(uintptr(own), "socket")}
-	if p.conn, err = p.file.SyscallConn(); err != nil {
-		p.file.Close()
+	p := &poller{}
+	g.file = os.NewFile(uintptr(g.fd), "socket")
+	if p.conn, err = g.file.SyscallConn(); err != nil {
 		return nil, fmt.Errorf("cannot poll a socket: %w", err)
 	}
 	p.try = p.receiveNow
 	return p, nil
 }
 
-// receive is recvmmsg, and waits for the first message. Once the poller is closed it returns EBADF.
+// receive is recvmmsg, and waits for the first message. Once the socket is closed it returns EBADF.
 func (p *poller) receive(hdrs []mmsghdr) (int, unix.Errno) {
 	p.hdrs = hdrs
 	if err := p.conn.Read(p.try); err != nil {

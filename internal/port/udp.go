@@ -31,6 +31,7 @@ type UDPConfig struct {
 	Small bool
 
 	buffers int  // to read into; 0 is MaxBatch
+	grows   bool // they are small until there is need of large ones
 	raw     bool // it is a raw socket
 }
 
@@ -50,6 +51,8 @@ type UDP struct {
 	out      pool[sender]
 	// merges reports that the kernel can merge datagrams for the reader.
 	merges bool
+	// grows says that the buffers to read into are small ones yet.
+	grows bool
 	// onRefusal is told of ports that no program has.
 	onRefusal func(to netip.AddrPort)
 	// onError, if set, takes what is in the error queue.
@@ -150,7 +153,8 @@ func (u *UDP) setUp(cfg UDPConfig, shared bool) error {
 		}
 	}
 	// Kernels before 5.0 lack it; then every datagram comes by itself.
-	gro := !cfg.Small && unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1) == nil
+	small := cfg.Small || cfg.grows
+	gro := !small && unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1) == nil
 	if cfg.Addr.Addr().IsMulticast() {
 		// Each program of a host that listens to a group gets its datagrams.
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
@@ -169,10 +173,10 @@ func (u *UDP) setUp(cfg UDPConfig, shared bool) error {
 		return errors.New("the UDP socket is not bound to an IP address")
 	}
 	size, stride := maxTrain, trainStride
-	if cfg.Small {
+	if small {
 		size, stride = smallDatagram, smallDatagram
 	}
-	u.merges = gro
+	u.merges, u.grows = gro, cfg.grows
 	buffers := cfg.buffers
 	if buffers == 0 {
 		buffers = MaxBatch

@@ -96,6 +96,9 @@ func (u *UDP) ReadBatch(msgs []Message) (int, error) {
 // fill waits for a datagram and takes up to n without waiting further.
 func (u *UDP) fill(n int) error {
 	r := &u.in
+	if u.grows && (r.filled == r.n || u.readTruncated.Load() > 0) {
+		u.grow()
+	}
 	r.arm(r.filled)
 	got, errno := u.receive(r.hdrs[:n])
 	if u.guard.closed() {
@@ -119,6 +122,14 @@ func (u *UDP) fill(n int) error {
 		return nil
 	}
 	return fmt.Errorf("cannot receive on UDP %s: %w", u.local, errno)
+}
+
+// grow has the socket read into large buffers. Nothing may be left in those that it has.
+func (u *UDP) grow() {
+	r := &u.in
+	u.grows = false
+	u.merges = unix.SetsockoptInt(u.guard.fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1) == nil
+	r.init(r.local, r.wildcard, u.merges, r.n, maxTrain, trainStride)
 }
 
 // receive waits in the kernel, or by a poller.

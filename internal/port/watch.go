@@ -99,7 +99,7 @@ func openWatch() (*os.File, error) {
 
 // relayChanges reads until the file is closed.
 func relayChanges(ctx context.Context, f *os.File, changes chan<- Change) {
-	buf := make([]byte, 64<<10)
+	buf := make([]byte, 8<<10) // a message that is larger counts as missed
 	overrun := false
 	for {
 		n, err := f.Read(buf)

@@ -31,7 +31,7 @@ func (a *Association) handleASCONF(c chunk.Chunk, in *arrival, out *Output) {
 	case err != nil:
 		a.endpoint.Counters.BadChunk++
 		return
-	case asconf.Serial == ch.peer && ch.answer != nil: // E2
+	case ch.answerTo(asconf.Serial) != nil: // E2
 	case asconf.Serial != ch.peer+1: // E5
 		a.endpoint.Counters.BadChange++
 		return
@@ -39,9 +39,36 @@ func (a *Association) handleASCONF(c chunk.Chunk, in *arrival, out *Output) {
 		ch.peer++
 		answers := a.grantAll(asconf.Requests, in, out)
 		ack := chunk.ASCONFAck{Serial: asconf.Serial, Answers: answers}
-		ch.answer = ack.Append(nil)
+		ch.keep(ack.Append(nil), !a.arrivals.change)
 	}
-	a.endpoint.control = append(a.endpoint.control, ch.answer...)
+	a.arrivals.change = true
+	if answer := ch.answerTo(asconf.Serial); len(a.endpoint.control)+len(answer) <= a.fragmentRoom(a.destination()) { // E7
+		a.endpoint.control = append(a.endpoint.control, answer...)
+	}
+}
+
+// maxAnswers is how many answers are kept: a peer sends several requests in one packet when it repeats the first (RFC 5061
+// section 5.5).
+const maxAnswers = 8
+
+// keep remembers the answer to the peer's last request. If that is the first one of its packet, the peer has those to all
+// before it (E1).
+func (c *changes) keep(answer []byte, first bool) {
+	switch {
+	case first:
+		c.answers = c.answers[:0]
+	case len(c.answers) == maxAnswers:
+		c.answers = slices.Delete(c.answers, 0, 1)
+	}
+	c.answers = append(c.answers, answer)
+}
+
+// answerTo is what a request was answered with; nil if that is not remembered.
+func (c *changes) answerTo(serial uint32) []byte {
+	if ago := c.peer - serial; ago < uint32(len(c.answers)) {
+		return c.answers[len(c.answers)-1-int(ago)]
+	}
+	return nil
 }
 
 // grantAll does what is asked, in order, and answers. Without an answer a request counts as done before the first that

@@ -189,6 +189,43 @@ func TestSerials(t *testing.T) {
 	}
 }
 
+// TestSeveralChangesInOnePacket has a peer repeat a request with new ones behind it, and all of those when the answers are
+// lost: each is done once, and answered each time, in one packet (RFC 5061 sections 5.2, E1 to E7, and 5.5).
+func TestSeveralChangesInOnePacket(t *testing.T) {
+	s := authentic(t, both, 1, 1, func(*Parameters) {})
+	send := func(serials ...int) (answered []int) {
+		var chunks [][]byte
+		for _, n := range serials {
+			chunks = append(chunks, s.change(n, request{chunk.ParamAddIP, fmt.Sprintf("2001:db8:7::%x", n+1)}))
+		}
+		s.peer(s.signed(chunk.HMACSHA256, chunks...))
+		for _, p := range s.take() {
+			_, rest, _ := chunk.Open(p.Octets)
+			for len(rest) > 0 {
+				var c chunk.Chunk
+				c, rest, _ = chunk.Next(rest)
+				if ack, err := chunk.ParseASCONFAck(c.Body); c.Type == chunk.TypeASCONFAck && err == nil {
+					answered = append(answered, int(int32(ack.Serial-s.init.TSN)))
+				}
+			}
+		}
+		return answered
+	}
+	for _, tt := range []struct{ sent, answered []int }{
+		{[]int{0}, []int{0}}, {[]int{0, 1}, []int{0, 1}}, {[]int{0, 1, 2}, []int{0, 1, 2}}, {[]int{1}, []int{1}},
+		{[]int{3}, []int{3}}, {[]int{2, 3}, []int{3}}, // to 2 the peer has had an answer: it has sent 3 alone
+		{[]int{4, 5, 6, 7, 8, 9, 10, 11, 12, 13}, []int{4, 5, 6, 7, 8, 9, 10, 11, 12, 13}},
+		{[]int{4, 5, 6}, []int{6}}, // eight are remembered
+	} {
+		if got := send(tt.sent...); !slices.Equal(got, tt.answered) {
+			t.Errorf("of %v answered are %v", tt.sent, got)
+		}
+	}
+	if len(s.a.paths) != 1+14 {
+		t.Errorf("%d paths", len(s.a.paths))
+	}
+}
+
 // TestChangeFromNewAddress asks from an address that the association does not have: the answer goes there, whether it is
 // added or not (RFC 5061 sections 5.2, D2 and E6, and 5.3.2).
 func TestChangeFromNewAddress(t *testing.T) {

@@ -39,10 +39,10 @@ type changes struct {
 
 	announced netip.Addr // that the peer was asked to send to last, since a link had failed
 
-	wish   netip.Addr // that the peer wants as primary, and that is not confirmed yet
-	wished Pair       // by which it said so
-	peer   uint32     // serial of the peer's last one
-	answer []byte     // the ASCONF-ACK to that
+	wish    netip.Addr // that the peer wants as primary, and that is not confirmed yet
+	wished  Pair       // by which it said so
+	peer    uint32     // serial of the peer's last one
+	answers [][]byte   // the ASCONF-ACKs to that and to those before it that the peer may send again
 }
 
 // Errors of changes.

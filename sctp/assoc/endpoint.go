@@ -245,7 +245,9 @@ func (e *Endpoint) reply(in *arrival, tag uint32, c []byte, out *Output) {
 	b := chunk.Begin(out.alloc(chunk.HeaderSize+len(c)), chunk.Header{Source: e.config.Port, Destination: in.header.Source, Tag: tag})
 	b = append(b, c...)
 	chunk.Seal(b)
-	out.Packets = append(out.Packets, Packet{Pair: in.Pair, Port: in.Port, Octets: b})
+	p := Path{Pair: in.Pair, port: in.Port}
+	p.mtu = p.base()
+	out.Packets = append(out.Packets, Packet{Pair: in.Pair, Port: in.Port, Fragment: len(b) > p.room(), Octets: b})
 }
 
 // begin forgets what the last call has left behind.

@@ -211,19 +211,27 @@ func (s *script) act(p *tape) {
 		s.a.Shutdown(s.now, &s.out)
 	case 1:
 		s.a.Abort("enough", &s.out)
-	case 2:
-		s.a.SetPrimary(path)
-	case 3:
-		s.a.Probe(path, s.now, &s.out)
-	case 4:
-		s.a.LinkDown(path.Local, s.now, &s.out)
-	case 5:
-		s.a.LinkUp(path.Local, s.now, &s.out)
+	case 2, 3, 4, 5:
+		s.a.turnTo(path, b-2, s.now, &s.out)
 	default:
 		list := []Change{{ChangeKind(p.next() % 3), s.local[p.next()%2]}, {ChangeKind(p.next() % 3), path.Local}}
 		_ = s.a.Change(list[:1+p.next()%2], s.now, &s.out)
 	}
 	s.collect()
+}
+
+// turnTo does one of the four things that a user may do with a path.
+func (a *Association) turnTo(path Pair, what byte, now time.Time, out *Output) {
+	switch what {
+	case 0:
+		a.SetPrimary(path)
+	case 1:
+		a.Probe(path, now, out)
+	case 2:
+		a.LinkDown(path.Local, now, out)
+	default:
+		a.LinkUp(path.Local, now, out)
+	}
 }
 
 // finish ends all: nothing may be left.
@@ -303,14 +311,8 @@ func (c *conversation) act(h *host, p *tape) {
 	b := p.next()
 	path := h.a.paths[int(b>>4)%len(h.a.paths)].Pair
 	switch b % 6 {
-	case 0:
-		h.a.SetPrimary(path)
-	case 1:
-		h.a.Probe(path, c.now, &h.out)
-	case 2:
-		h.a.LinkDown(path.Local, c.now, &h.out)
-	case 3:
-		h.a.LinkUp(path.Local, c.now, &h.out)
+	default:
+		h.a.turnTo(path, b%6, c.now, &h.out)
 	case 4:
 		_ = h.a.Change([]Change{{DeleteAddress, path.Local}}, c.now, &h.out)
 	case 5:

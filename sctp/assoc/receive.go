@@ -28,6 +28,7 @@ type arrivals struct {
 	data, fresh, duplicate, urgent bool
 	answer                         bool // to what we have sent
 	authentic                      bool // an AUTH stood before
+	change                         bool // an ASCONF did
 }
 
 // expect begins with the peer's first TSN and as many streams.

@@ -71,7 +71,13 @@ func (a *Association) sendEcho(now time.Time, out *Output) {
 		a.endpoint.control = chunk.AppendHeartbeat(a.endpoint.control, a.heartbeatInfo(a.target, 0, now))
 	}
 	control := a.endpoint.control // what the INIT ACK has made us say
-	a.sendAlone(a.target, append(chunk.Append(nil, chunk.TypeCookieEcho, 0, a.echo), control...), out)
+	echo := chunk.Append(nil, chunk.TypeCookieEcho, 0, a.echo)
+	if chunk.HeaderSize+len(echo)+len(control) <= a.target.room() {
+		a.sendAlone(a.target, append(echo, control...), out)
+	} else {
+		a.sendAlone(a.target, echo, out)
+		a.sendAlone(a.target, control, out)
+	}
 	a.endpoint.control = control[:0]
 	a.setup = now.Add(a.target.rto)
 }

@@ -79,6 +79,42 @@ func TestBadInits(t *testing.T) {
 	}
 }
 
+// TestLargeCookies has the cookie of a peer leave no room for what goes with it, or be larger than a packet: nothing is lost
+// for its size (RFC 9260 sections 5.4, 6.9 and 6.10). An INIT ACK with our own is sent so, too.
+func TestLargeCookies(t *testing.T) {
+	for _, tt := range []struct {
+		size     int
+		sent     []string
+		fragment bool
+	}{
+		{1100, []string{"COOKIE-ECHO HEARTBEAT"}, false},
+		{1220 - 4, []string{"COOKIE-ECHO", "HEARTBEAT"}, false},
+		{1300, []string{"COOKIE-ECHO", "HEARTBEAT"}, true},
+	} {
+		s := connecting(t, quiet(), 1, 1)
+		s.take()
+		ack := s.init
+		ack.Cookie = make([]byte, tt.size)
+		s.remote = scriptRemote[1:] // where the peer answers from, which the user has not named
+		s.raw(Pair{s.local[0], scriptRemote[1]}, s.a.tag, ack.Append(nil, chunk.TypeInitAck))
+		packets := s.packets
+		if s.expect(fmt.Sprint(tt.size), tt.sent...); len(packets) > 0 && packets[0].Fragment != tt.fragment {
+			t.Errorf("%d: fragmented %t", tt.size, packets[0].Fragment)
+		}
+	}
+	for _, chunks := range []int{1, 250} { // that the peer wants authenticated: the cookie remembers which
+		s := newScript(t, quiet(), 1, 1)
+		for i := range maxAddresses {
+			s.init.Addresses = append(s.init.Addresses, netip.MustParseAddr(fmt.Sprintf("2001:db8:7::%x", i+1)))
+		}
+		s.init.Random, s.init.Chunks, s.init.HMACs = make([]byte, chunk.RandomSize), make([]chunk.Type, chunks), []uint16{chunk.HMACSHA1}
+		s.raw(s.pair, 0, longer(s.init.Append(nil, chunk.TypeInit), chunk.AppendParameter(nil, 0xc0ff, make([]byte, 480))...))
+		if packets := s.take(); len(packets) != 1 || packets[0].Fragment != (chunks > 1) {
+			t.Errorf("%d packets, the first of %d octets", len(packets), len(packets[0].Octets))
+		}
+	}
+}
+
 // TestBadInitsOfAssociation has the same ones leave an association as it is.
 func TestBadInitsOfAssociation(t *testing.T) {
 	s := accepted(t, quiet(), 1, 1)

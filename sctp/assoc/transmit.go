@@ -76,10 +76,11 @@ func (w *composer) finish() {
 	w.out.Packets = append(w.out.Packets, Packet{w.path.Pair, w.path.port, w.fragment, w.b})
 }
 
-// sendAlone sends chunks in a packet of their own.
+// sendAlone sends chunks in a packet of their own. IP fragments one that the path does not carry: nothing else would.
 func (a *Association) sendAlone(p *Path, chunks []byte, out *Output) {
 	w := a.compose(p, out)
 	w.add(chunks)
+	w.fragment = len(w.b) > w.room
 	w.finish()
 }
 
@@ -121,6 +122,7 @@ func (a *Association) answerNow(from *Path, now time.Time, out *Output) {
 	if control := a.endpoint.control; len(control) > 0 {
 		w := a.compose(to, out)
 		w.add(control)
+		w.fragment = len(w.b) > w.room
 		a.endpoint.control = control[:0]
 		a.fill(&w, now)
 		w.finish()

@@ -3,12 +3,31 @@
 package assoc
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/isthmus-net/isthmus/sctp/chunk"
 )
+
+// loose is a piece of an unordered message of the peer's, with its bits B and E: the nth chunk from the first TSN.
+func (s *script) loose(n, message, fragment uint32, bits string, octets int) []byte {
+	return (&chunk.Data{
+		TSN: scriptTSN + n, Message: message, Fragment: fragment, Unordered: true, User: bytes.Repeat([]byte("x"), octets),
+		First: strings.Contains(bits, "B"), Last: strings.Contains(bits, "E"),
+	}).Append(nil, s.a.interleaved)
+}
+
+// delivered are the sizes of the pieces that the user has got, which are all unordered.
+func (s *script) delivered() (octets []int) {
+	for _, e := range s.events {
+		if e.Kind == Received && e.Data.Unordered {
+			octets = append(octets, len(e.Data.User))
+		}
+	}
+	return octets
+}
 
 // TestLargeUnordered has unordered messages come that are larger than the receive buffer, with losses, and small ones of
 // the same stream between: pieces of one are delivered before it is whole, and nothing unordered of the stream between them
@@ -55,18 +74,10 @@ func TestTruncatedUnordered(t *testing.T) {
 	for _, interleaved := range []bool{false, true} {
 		s := forwarding(t, interleaved)
 		s.a.par.ReceiveBuffer = 4000
-		piece := func(tsn, message, fragment uint32, first, last bool, octets int) []byte {
-			return (&chunk.Data{TSN: scriptTSN + tsn, Message: message, Fragment: fragment, Unordered: true, First: first, Last: last, User: make([]byte, octets)}).Append(nil, interleaved)
-		}
-		s.peer(piece(0, 0, 0, true, false, 1100))
-		s.peer(piece(1, 0, 1, false, false, 1100))
-		s.peer(piece(3, 1, 0, true, true, 7)) // waits
-		var octets []int
-		for _, e := range s.events {
-			if e.Kind == Received {
-				octets = append(octets, len(e.Data.User))
-			}
-		}
+		s.peer(s.loose(0, 0, 0, "B", 1100))
+		s.peer(s.loose(1, 0, 1, "", 1100))
+		s.peer(s.loose(3, 1, 0, "BE", 7)) // waits
+		octets := s.delivered()
 		if fmt.Sprint(octets) != "[1100 1100]" || s.a.held != cost(make([]byte, 7)) {
 			t.Errorf("delivered are %v, %d are held", octets, s.a.held)
 		}
@@ -87,18 +98,15 @@ func TestTruncatedUnordered(t *testing.T) {
 // side by side: it is not kept. The numbers go round.
 func TestLateFragment(t *testing.T) {
 	s := forwarding(t, true)
-	piece := func(tsn, message, fragment uint32, first, last bool) []byte {
-		return (&chunk.Data{TSN: scriptTSN + tsn, Message: message, Fragment: fragment, Unordered: true, First: first, Last: last, User: []byte("x")}).Append(nil, true)
-	}
-	s.peer(piece(0, 0, 0, true, false))
+	s.peer(s.loose(0, 0, 0, "B", 1))
 	s.peer(chunk.AppendForwardTSN(nil, scriptTSN+1, []chunk.Skip{{Unordered: true, Message: 0}}, true))
-	s.peer(piece(4, 0, 2, false, true))
-	s.peer(piece(2, 1, 0, true, true), piece(3, 2, 0, true, true))
+	s.peer(s.loose(4, 0, 2, "E", 1))
+	s.peer(s.loose(2, 1, 0, "BE", 1), s.loose(3, 2, 0, "BE", 1))
 	if got := s.received(); got != "x x" || s.a.held != 0 || s.a.got.cumulative != scriptTSN+4 {
 		t.Errorf("received is %q, %d octets are held", got, s.a.held)
 	}
 	for i := range uint32(12) { // of which 0 is done
-		s.peer(piece(5+i, i<<29, 0, true, true))
+		s.peer(s.loose(5+i, i<<29, 0, "BE", 1))
 	}
 	if got := s.received(); strings.Count(got, "x") != 11 {
 		t.Errorf("received is %q", got)
@@ -110,20 +118,12 @@ func TestLateFragment(t *testing.T) {
 func TestFragmentBehindPartial(t *testing.T) {
 	s := accepted(t, quiet(), 1, 1)
 	s.a.par.ReceiveBuffer = 4000
-	piece := func(n uint32, first, last bool, octets int) []byte {
-		return (&chunk.Data{TSN: scriptTSN + n, Unordered: true, First: first, Last: last, User: make([]byte, octets)}).Append(nil, false)
-	}
-	s.peer(piece(1, false, true, 20))
-	s.peer(piece(2, true, false, 1500))
-	s.peer(piece(3, false, false, 1500))
-	s.peer(piece(0, true, false, 10)) // of the one that waits
-	s.peer(piece(4, false, true, 30))
-	var octets []int
-	for _, e := range s.events {
-		if e.Kind == Received {
-			octets = append(octets, len(e.Data.User))
-		}
-	}
+	s.peer(s.loose(1, 0, 0, "E", 20))
+	s.peer(s.loose(2, 0, 0, "B", 1500))
+	s.peer(s.loose(3, 0, 0, "", 1500))
+	s.peer(s.loose(0, 0, 0, "B", 10)) // of the one that waits
+	s.peer(s.loose(4, 0, 0, "E", 30))
+	octets := s.delivered()
 	if fmt.Sprint(octets) != "[1500 1500 30 10 20]" || s.a.held != 0 {
 		t.Errorf("delivered are %v, %d octets are held", octets, s.a.held)
 	}
@@ -134,20 +134,11 @@ func TestFragmentBehindPartial(t *testing.T) {
 func TestWholeBehindPartial(t *testing.T) {
 	s := forwarding(t, true)
 	s.a.par.ReceiveBuffer = 4000
-	piece := func(n, message, fragment uint32, first, last bool, octets int) []byte {
-		return (&chunk.Data{TSN: scriptTSN + n, Message: message, Fragment: fragment, Unordered: true, First: first, Last: last, User: make([]byte, octets)}).Append(nil, true)
-	}
-	s.peer(piece(0, 1, 0, true, false, 1500))
-	s.peer(piece(1, 1, 1, false, false, 1500))
-	s.peer(piece(2, 0, 0, true, true, 7))
-	s.peer(piece(3, 1, 2, false, true, 30))
-	var got []string
-	for _, e := range s.events {
-		if e.Kind == Received {
-			got = append(got, fmt.Sprint(len(e.Data.User), e.Data.Unordered))
-		}
-	}
-	if fmt.Sprint(got) != "[1500 true 1500 true 30 true 7 true]" || s.a.in[0].next != 0 {
+	s.peer(s.loose(0, 1, 0, "B", 1500))
+	s.peer(s.loose(1, 1, 1, "", 1500))
+	s.peer(s.loose(2, 0, 0, "BE", 7))
+	s.peer(s.loose(3, 1, 2, "E", 30))
+	if got := s.delivered(); fmt.Sprint(got) != "[1500 1500 30 7]" || s.a.in[0].next != 0 {
 		t.Errorf("delivered are %v", got)
 	}
 }
