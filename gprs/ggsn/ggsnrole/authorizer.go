@@ -193,22 +193,22 @@ func (a *authorizer) request(ask *ggsn.Ask, by UserName) *radius.Request {
 	}
 	to.GPPInteger(gppPDPType, map[gtp.PDPType]uint32{gtp.PDPTypeIPv4: 0, gtp.PDPTypeIPv6: 2, gtp.PDPTypeIPv4v6: 3}[ask.Type])
 	to.GPPText(gppQoS, qosText(ask.QoS))
-	station(to, gppSGSN4, gppSGSN6, ask.SGSN)
+	station(to, gppSGSN4, gppSGSN6, ask.PeerControl)
 	for _, own := range a.at {
 		station(to, gppGGSN4, gppGGSN6, own)
 	}
 	to.GPPText(gppNSAPI, strings.ToUpper(hex.EncodeToString([]byte{ask.NSAPI})[1:]))
-	if ask.Selection.Present {
-		to.GPPText(gppSelection, string('0'+rune(ask.Selection.Value)))
+	if ask.Account.Selection.Present {
+		to.GPPText(gppSelection, string('0'+rune(ask.Account.Selection.Value)))
 	}
-	if ask.Charging.Present {
-		to.GPPText(gppCharging, hex.EncodeToString(binary.BigEndian.AppendUint16(nil, ask.Charging.Value)))
+	if ask.Account.Charging.Present {
+		to.GPPText(gppCharging, hex.EncodeToString(binary.BigEndian.AppendUint16(nil, ask.Account.Charging.Value)))
 	}
-	if ask.IMEI.Present {
-		to.GPPText(gppIMEISV, ask.IMEI.Value.String())
+	if ask.Account.IMEI.Present {
+		to.GPPText(gppIMEISV, ask.Account.IMEI.Value.String())
 	}
-	if ask.RAT.Present {
-		to.GPP(gppRAT, []byte{byte(ask.RAT.Value)})
+	if ask.Account.RAT.Present {
+		to.GPP(gppRAT, []byte{byte(ask.Account.RAT.Value)})
 	}
 	return r
 }
@@ -216,7 +216,7 @@ func (a *authorizer) request(ask *ggsn.Ask, by UserName) *radius.Request {
 // identify says who a terminal is, and what proof it has: its own, or else its number, which its
 // SGSN stands for, and which is the password, too.
 func identify(r *radius.Request, ask *ggsn.Ask, by UserName) {
-	user := string(ask.User)
+	user := string(ask.Account.User)
 	if by == UserOfMSISDN || user == "" && ask.MSISDN.String() != "" {
 		user = ask.MSISDN.String()
 	}

@@ -219,7 +219,7 @@ func TestRADIUSKeys(t *testing.T) {
 	}
 	imsi, _ := gtp.ParseIMSI("240010000000003")
 	r := &radius.Request{}
-	identify(r, &ggsn.Ask{IMSI: imsi, Credentials: ggsn.Credentials{User: []byte("nemo"), Password: []byte("arctangent")}}, cfg.APNs[0].RADIUSUser)
+	identify(r, &ggsn.Ask{ContextInfo: ggsn.ContextInfo{IMSI: imsi, Account: &ggsn.Account{Origin: ggsn.Origin{User: []byte("nemo")}}}, Credentials: ggsn.Credentials{Password: []byte("arctangent")}}, cfg.APNs[0].RADIUSUser)
 	if user, _ := r.Attributes.Find(radius.UserName); string(user) != "240010000000003" || string(r.Password) != "240010000000003" {
 		t.Errorf("by IMSI: %s, %s", user, r.Password)
 	}
