@@ -75,6 +75,10 @@ type APN struct {
 	SessionLimit, IdleLimit time.Duration
 	// Authorize lets a terminal in that somebody else has granted it: see [Engine.Authorize].
 	Authorize bool
+	// Account has events of contexts tell of the [Account] of their session. Interim is how often
+	// ContextCounted tells of a session; 0: as [Grant] says.
+	Account bool
+	Interim time.Duration
 	// SilentICMP sends no ICMP errors but those that path MTU discovery needs.
 	SilentICMP bool
 }
@@ -157,7 +161,7 @@ func (a *APN) check() error {
 		return errors.New("it has IPv6 and no pool of IPv6 prefixes")
 	case a.MTU < minMTU || a.MTU > maxMTU:
 		return fmt.Errorf("an MTU of %d is impossible: it is %d to %d", a.MTU, minMTU, maxMTU)
-	case a.Hold < 0 || a.SessionLimit < 0 || a.IdleLimit < 0:
+	case a.Hold < 0 || a.SessionLimit < 0 || a.IdleLimit < 0 || a.Interim < 0:
 		return errors.New("a time is negative")
 	}
 	if err := a.checkDelegation(); err != nil {

@@ -13,24 +13,14 @@ import (
 // Ask is a Create Request that waits until [Engine.Authorize] says whether its terminal may come
 // in (TS 29.061 section 11.2.1).
 type Ask struct {
-	Ticket    uint64
-	APN       string
-	IMSI      gtp.IMSI // as in [ContextInfo]
-	MSISDN    gtp.MSISDN
-	NSAPI     uint8
-	Type      gtp.PDPType
-	SGSN      netip.Addr
-	QoS       gtp.QoS
-	Selection gtp.Optional[gtp.SelectionMode]
-	Charging  gtp.Optional[uint16] // characteristics
-	RAT       gtp.Optional[gtp.RATType]
-	IMEI      gtp.Optional[gtp.IMEI]
+	Ticket uint64
+	// ContextInfo is what is known of the context that is asked for.
+	ContextInfo
 	Credentials
 }
 
-// Credentials are what a terminal has of a name and a proof of it.
+// Credentials are what a terminal has to prove its name.
 type Credentials struct {
-	User     []byte
 	Password []byte // of PAP; nil: there is none
 	// Response answers Challenge with CHAP's identifier; nil: there is none.
 	Identifier          uint8
@@ -45,6 +35,10 @@ type Grant struct {
 	Prefix6     netip.Prefix
 	InterfaceID uint64 // of its IPv6 address; 0: any
 	Terms
+	// Interim is how often the accounts tell of its session, if its access point leaves that open; 0:
+	// never. Class is what they tell with it.
+	Interim time.Duration
+	Class   [][]byte
 }
 
 // Terms are how long a session may last, in place of what its access point says; 0: that counts.
@@ -128,37 +122,42 @@ func (e *Engine) ask(t *transaction, m *gtp.CreateRequest, made *session) gtp.Ca
 	e.held.byKey[one.key], e.held.byTicket[one.ticket] = one, one
 	e.held.queue = append(e.held.queue, one)
 	e.stats.Asked++
-	t.out.Asks = append(t.out.Asks, Ask{
-		Ticket: one.ticket, APN: e.accessPoint(made).Name, IMSI: imsiOf(made), MSISDN: made.msisdn, NSAPI: made.tid.NSAPI(),
-		Type: made.pdpType(), SGSN: e.peers.at(made.peer).addr, QoS: m.QoS,
-		Selection: m.SelectionMode, Charging: m.ChargingCharacteristics, RAT: m.RATType, IMEI: m.IMEI,
-		Credentials: credentialsOf(m.PCO.Value),
-	})
+	info := e.describeSession(made)
+	info.NSAPI, info.QoS = made.tid.NSAPI(), m.QoS
+	from, proof := originOf(m)
+	info.Account = &Account{Origin: from}
+	t.out.Asks = append(t.out.Asks, Ask{one.ticket, info, proof})
 	return 0
 }
 
-// credentialsOf returns what the options of a request have, in memory of its own.
-func credentialsOf(o gtp.PCO) (c Credentials) {
+// originOf returns what a request says of its terminal, in memory of its own.
+func originOf(m *gtp.CreateRequest) (Origin, Credentials) {
+	user, proof := credentialsOf(m.PCO.Value)
+	return Origin{User: user, Selection: m.SelectionMode, Charging: m.ChargingCharacteristics, RAT: m.RATType, IMEI: m.IMEI}, proof
+}
+
+// credentialsOf returns what the options of a request have of a name and its proof.
+func credentialsOf(o gtp.PCO) (user []byte, c Credentials) {
 	own := func(b []byte) []byte { return append([]byte{}, b...) }
 	for container, value := range o.All() {
 		p, ok := gtp.ParsePPP(value)
 		switch {
 		case !ok:
 		case container == gtp.ContainerPAP:
-			if user, password, ok := p.PAPCredentials(); ok {
-				c.User, c.Password = own(user), own(password)
+			if name, password, ok := p.PAPCredentials(); ok {
+				user, c.Password = own(name), own(password)
 			}
 		case container == gtp.ContainerCHAP:
-			switch value, user, ok := p.CHAPValue(); {
+			switch value, name, ok := p.CHAPValue(); {
 			case !ok:
 			case p.Code == gtp.CHAPChallenge:
 				c.Challenge = own(value)
 			default:
-				c.User, c.Identifier, c.Response = own(user), p.Identifier, own(value)
+				user, c.Identifier, c.Response = own(name), p.Identifier, own(value)
 			}
 		}
 	}
-	return c
+	return user, c
 }
 
 // Authorize says what was decided of an [Ask]. It comes too late where the request has waited as

@@ -50,7 +50,7 @@ func TestAuthorize(t *testing.T) {
 	m := w.createRequest(imsi1, "dual", gtp.PDPTypeIPv4v6)
 	m.PCO = gtp.Some(pcoOf(gtp.ContainerPAP, papRequest("nemo", "arctangent")))
 	b, a := w.asks(m)
-	if a.APN != "dual" || a.IMSI != imsi1 || a.SGSN != sgsn || a.Type != gtp.PDPTypeIPv4v6 || string(a.User) != "nemo" || string(a.Password) != "arctangent" {
+	if a.APN != "dual" || a.IMSI != imsi1 || a.PeerControl != sgsn || a.Type != gtp.PDPTypeIPv4v6 || string(a.Account.User) != "nemo" || string(a.Password) != "arctangent" {
 		t.Errorf("asked %+v", a)
 	}
 	before := w.e.stats.Dropped[CreateWaiting]
@@ -84,13 +84,13 @@ func papRequest(user, password string) []byte {
 // TestCredentialsOfCHAP reads challenge and response, and not more of what cannot be read.
 func TestCredentialsOfCHAP(t *testing.T) {
 	response := append([]byte{16}, append(bytes.Repeat([]byte{7}, 16), "nemo"...)...)
-	c := credentialsOf(pcoOf(
+	user, c := credentialsOf(pcoOf(
 		gtp.ContainerCHAP, gtp.PPP{Code: gtp.CHAPChallenge, Identifier: 9, Data: []byte{3, 1, 2, 3, 'x'}}.Append(nil),
 		gtp.ContainerCHAP, gtp.PPP{Code: gtp.CHAPResponse, Identifier: 9, Data: response}.Append(nil),
 		gtp.ContainerPAP, []byte{1, 1, 0, 5, 200},
 	))
-	if string(c.User) != "nemo" || c.Identifier != 9 || !bytes.Equal(c.Challenge, []byte{1, 2, 3}) || len(c.Response) != 16 || c.Password != nil {
-		t.Errorf("%+v", c)
+	if string(user) != "nemo" || c.Identifier != 9 || !bytes.Equal(c.Challenge, []byte{1, 2, 3}) || len(c.Response) != 16 || c.Password != nil {
+		t.Errorf("%s, %+v", user, c)
 	}
 }
 

@@ -62,8 +62,9 @@ type Engine struct {
 	toRelease int
 	drain     drain
 	held      held
-	terms     map[handle]Terms // of sessions, where an authorizer has set any
-	restAt    time.Duration    // when leases that rest are looked after; never if none does
+	terms     map[handle]Terms       // of sessions, where an authorizer has set any
+	accounts  map[handle]*accounting // of sessions that have one
+	restAt    time.Duration          // when leases that rest are looked after; never if none does
 
 	requestLimit, errorLimit, icmpLimit ratelimit.Limit
 	icmpBucket, deletes                 ratelimit.Bucket
@@ -103,7 +104,7 @@ func New(s Settings, now time.Time, random io.Reader) (*Engine, error) {
 		return nil, fmt.Errorf("no random seed for the GGSN: %w", err)
 	}
 	e := &Engine{
-		drain: drain{at: never}, restAt: never, held: newHeld(), terms: make(map[handle]Terms),
+		drain: drain{at: never}, restAt: never, held: newHeld(), terms: make(map[handle]Terms), accounts: make(map[handle]*accounting),
 		epoch: now, random: rand.New(rand.NewChaCha8(seed)),
 		byTID: make(map[gtp.TID]handle), byIMEI: make(map[gtp.TID]handle), byTEID: make(map[uint32]handle), byControl: make(map[uint32]handle), byPeer: make(map[peerTEID]handle),
 		filters: make(map[handle]filters), changes: make(map[handle]change), delegations: make(delegations), byAddress: make(map[addressKey]handle),

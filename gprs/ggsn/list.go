@@ -41,6 +41,7 @@ type ContextInfo struct {
 	Up, Down                      Traffic
 	OverUp, OverDown              uint64    // packets above the rate
 	Created, LastSeen             time.Time // LastSeen: the last packet of the terminal, or the creation
+	Account                       *Account  // of its session; nil: there is none
 }
 
 // Selection chooses among contexts; what is not set matches all.
@@ -122,16 +123,14 @@ func imsiOf(s *session) gtp.IMSI {
 func (e *Engine) describe(h handle) ContextInfo {
 	x := e.contexts.at(h)
 	s := e.sessions.at(x.session)
-	a := e.accessPoint(s)
-	info := ContextInfo{
-		Version: s.version, IMSI: imsiOf(s), TID: tidOf(s, x.nsapi), MSISDN: s.msisdn, NSAPI: x.nsapi,
-		Secondary: x.nsapi != s.tid.NSAPI(), Primary: s.tid.NSAPI(), APN: a.Name, VRF: a.VRF, Type: s.pdpType(),
-		TEIDControl: s.teid, TEIDData: x.teid, PeerTEIDControl: s.peerTEID, PeerTEIDData: x.peerTEID,
-		PeerControl: e.peers.at(s.peer).addr, PeerUser: e.peers.at(x.user).addr,
-		ChargingID: x.chargingID, QoS: x.qos, Up: x.up.Traffic, Down: x.down.Traffic,
-		Limit: Rates{x.up.rate(), x.down.rate()}, AMBR: e.ambrOf(s), DSCP: x.mark, OverUp: x.up.over, OverDown: x.down.over,
-		Created: e.epoch.Add(x.createdAt), LastSeen: e.epoch.Add(seconds(x.lastSeen)),
-	}
+	info := e.describeSession(s)
+	info.TID, info.NSAPI, info.Secondary = tidOf(s, x.nsapi), x.nsapi, x.nsapi != info.Primary
+	info.TEIDData, info.PeerTEIDData, info.PeerUser = x.teid, x.peerTEID, e.peers.at(x.user).addr
+	info.ChargingID, info.QoS, info.Up, info.Down = x.chargingID, x.qos, x.up.Traffic, x.down.Traffic
+	info.Limit, info.AMBR, info.DSCP = Rates{x.up.rate(), x.down.rate()}, e.ambrOf(s), x.mark
+	info.OverUp, info.OverDown = x.up.over, x.down.over
+	info.Created, info.LastSeen = e.epoch.Add(x.createdAt), e.epoch.Add(seconds(x.lastSeen))
+	info.Account = e.accountOf(x.session)
 	if s.has.has(TypeIPv4) {
 		info.Address4 = addr4(s.address)
 	}
@@ -146,8 +145,18 @@ func (e *Engine) describe(h handle) ContextInfo {
 	return info
 }
 
+// describeSession is what contexts of a session have in common before they have addresses.
+func (e *Engine) describeSession(s *session) ContextInfo {
+	a := e.accessPoint(s)
+	return ContextInfo{
+		Version: s.version, IMSI: imsiOf(s), MSISDN: s.msisdn, Primary: s.tid.NSAPI(), APN: a.Name, VRF: a.VRF, Type: s.pdpType(),
+		TEIDControl: s.teid, PeerTEIDControl: s.peerTEID, PeerControl: e.peers.at(s.peer).addr,
+	}
+}
+
 // tell appends an event of a context.
 func (e *Engine) tell(c call, kind EventKind, h handle, why End) {
-	s := e.sessions.at(e.contexts.at(h).session)
-	c.event(Event{Kind: kind, Peer: e.peers.at(s.peer).addr, Context: e.describe(h), End: why})
+	x := e.contexts.at(h)
+	s := e.sessions.at(x.session)
+	c.event(Event{Kind: kind, Peer: e.peers.at(s.peer).addr, Context: e.describe(h), End: why, Last: s.first == h && x.next == 0})
 }

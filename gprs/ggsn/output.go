@@ -75,10 +75,11 @@ type Event struct {
 	Kind EventKind
 	Time time.Time
 	Peer netip.Addr // the node at the other end
-	// Context is that of ContextCreated, ContextUpdated and ContextDeleted, at that time;
-	// End says why it was deleted.
+	// Context is that of ContextCreated, ContextUpdated, ContextCounted and ContextDeleted, at that
+	// time; End says why it was deleted. Last tells that its session has no other.
 	Context ContextInfo
 	End     End
+	Last    bool
 	// Port is that of the path, 2123, 2152 or 3386, which PathDown, PathUp and PathReleased are of.
 	Port uint16
 	// Contexts is how many a node had that PeerRestarted or PathReleased releases, or that need the
@@ -93,6 +94,7 @@ type EventKind uint8
 const (
 	ContextCreated EventKind = iota
 	ContextUpdated
+	ContextCounted // its account is to be told how much it has carried until now
 	ContextDeleted
 	PeerRestarted // its restart counter has another value: its contexts are released
 	PathDown      // it does not answer
@@ -102,7 +104,7 @@ const (
 )
 
 var eventNames = [...]string{
-	"context_created", "context_updated", "context_deleted", "peer_restarted", "path_down", "path_up", "path_released", "drained",
+	"context_created", "context_updated", "context_counted", "context_deleted", "peer_restarted", "path_down", "path_up", "path_released", "drained",
 }
 
 // String returns the name of the kind.
@@ -123,11 +125,12 @@ const (
 	EndAdmin                   // an operator deleted it
 	EndPeerUnknown             // the SGSN did not know it, when it was asked to change it
 	EndSettings                // the settings no longer have what it needs
+	EndStopped                 // the node stops
 	numEnds
 )
 
 var endNames = [numEnds]string{
-	"peer", "recreated", "peer_restart", "path", "error_indication", "session_limit", "idle", "admin", "peer_unknown", "settings",
+	"peer", "recreated", "peer_restart", "path", "error_indication", "session_limit", "idle", "admin", "peer_unknown", "settings", "stopped",
 }
 
 // String returns the name of the reason.

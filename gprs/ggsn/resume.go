@@ -209,6 +209,13 @@ func (r *resuming) session() bool {
 		limits: in.Limits, askedAMBR: in.AskedAMBR, up: policer{arrival: in.Up}, down: policer{arrival: in.Down},
 	}
 	s.msisdn, _ = gtp.ParseMSISDN(string(bytes.TrimRight(in.MSISDN[:], "\x00")))
+	var account *accounting
+	if in.Accounted {
+		var ok bool
+		if account, ok = r.account(); !ok {
+			return false
+		}
+	}
 	list := make([]pdpContext, in.Contexts)
 	templates := make([]filters, in.Contexts)
 	for i := range list {
@@ -220,6 +227,9 @@ func (r *resuming) session() bool {
 		sh, added := r.addSession(&s)
 		if terms := (Terms{time.Duration(in.SessionLimit), time.Duration(in.IdleLimit)}); terms != (Terms{}) {
 			r.terms[sh] = terms
+		}
+		if account != nil {
+			r.accounts[sh] = account
 		}
 		for i := range list {
 			x, u := r.addContext(sh, added, &list[i])

@@ -222,6 +222,7 @@ func (e *Engine) dropSession(h handle, s *session, c call) {
 	delete(e.changes, h)
 	delete(e.delegations, h)
 	delete(e.terms, h)
+	delete(e.accounts, h)
 	e.unlinkSession(h, s)
 	e.sessionTimes.cancel(h)
 	e.sessions.give(h)

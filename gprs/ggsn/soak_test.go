@@ -59,7 +59,7 @@ func TestSoak(t *testing.T) {
 		t.Errorf("the engine was replaced %d times", s.resets)
 	}
 	for why, n := range s.ended {
-		if n == 0 && End(why) != EndRecreated && End(why) != EndSettings {
+		if n == 0 && End(why) != EndRecreated && End(why) != EndSettings && End(why) != EndStopped {
 			t.Errorf("no context ended by %v: %v", End(why), s.ended)
 		}
 	}

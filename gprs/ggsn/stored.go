@@ -11,7 +11,7 @@ import (
 )
 
 // storedMagic begins what is stored; its last octet is the version of the form.
-const storedMagic uint32 = 0x49474705
+const storedMagic uint32 = 0x49474706
 
 // storedHeader is followed by the nodes, by the access points, by the sessions, each followed
 // by its contexts, and by leases that are held. An access point is its name behind its
@@ -56,6 +56,7 @@ type storedSession struct {
 	SessionLimit, IdleLimit int64  // see [Terms]
 	Contexts                uint8
 	MSISDN                  [16]byte // digits, then zeros
+	Accounted               bool     // its account follows
 }
 
 type storedContext struct {
@@ -204,7 +205,11 @@ func (e *Engine) appendSession(b []byte, n handle, s *session, index map[handle]
 		r.Contexts++
 	}
 	h.Contexts += uint32(r.Contexts)
-	b = appendRecord(b, &r)
+	of := e.accounts[n]
+	r.Accounted = of != nil
+	if b = appendRecord(b, &r); of != nil {
+		b = of.appendStored(b)
+	}
 	for x := s.first; x != 0; x = e.contexts.at(x).next {
 		b = e.appendContext(b, x, index)
 	}

@@ -64,6 +64,7 @@ func (e *Engine) schedule(h handle, s *session, c call) {
 	if limits.IdleLimit > 0 {
 		at = min(at, e.lastSeen(s)+limits.IdleLimit)
 	}
+	at = min(at, e.nextInterim(h, a))
 	if s.advertAt != 0 {
 		at = min(at, s.advertAt)
 	}
@@ -99,6 +100,7 @@ func (e *Engine) sessionDue(h handle, c call) {
 		}
 	}
 	e.advertDue(s, c)
+	e.interimDue(h, s, c)
 	e.schedule(h, s, c)
 }
 

@@ -13,6 +13,7 @@ import (
 	"layeh.com/radius/rfc2869"
 	"layeh.com/radius/rfc3162"
 	"layeh.com/radius/rfc3576"
+	"layeh.com/radius/rfc4818"
 )
 
 // Type is the type of an attribute.
@@ -56,6 +57,7 @@ const (
 	NASIPv6Address       = rfc3162.NASIPv6Address_Type
 	FramedInterfaceID    = rfc3162.FramedInterfaceID_Type
 	FramedIPv6Prefix     = rfc3162.FramedIPv6Prefix_Type
+	DelegatedIPv6Prefix  = rfc4818.DelegatedIPv6Prefix_Type
 	ErrorCause           = rfc3576.ErrorCause_Type
 )
 
@@ -85,6 +87,19 @@ const (
 	PortWirelessOther        = 18 // NAS-Port-Type
 	AuthenticRADIUS          = 1  // Acct-Authentic
 	AuthenticLocal           = 2
+	AcctStart                = 1 // Acct-Status-Type
+	AcctStop                 = 2
+	AcctInterim              = 3
+	AcctOn                   = 7
+	AcctOff                  = 8
+	UserRequest              = 1 // Acct-Terminate-Cause (RFC 2866 section 5.10)
+	LostCarrier              = 2
+	LostService              = 3
+	IdleEnd                  = 4
+	SessionEnd               = 5
+	AdminReset               = 6
+	AdminReboot              = 7
+	NASRequest               = 10
 	Vendor3GPP        uint32 = 10415
 )
 
@@ -93,6 +108,20 @@ const maxValue = 253
 
 // Attributes are those of a packet, in their order. The zero value has none.
 type Attributes struct{ list radius.Attributes }
+
+// Append writes them as they are in a packet.
+func (a *Attributes) Append(b []byte) []byte {
+	for _, one := range a.list {
+		b = append(append(b, byte(one.Type), byte(len(one.Attribute)+2)), one.Attribute...)
+	}
+	return b
+}
+
+// ParseAttributes reads what [Attributes.Append] has written.
+func ParseAttributes(b []byte) (a Attributes, err error) {
+	a.list, err = radius.ParseAttributes(b)
+	return a, err
+}
 
 // Octets adds an attribute, of whose value what is beyond 253 octets is left out.
 func (a *Attributes) Octets(t Type, value []byte) {

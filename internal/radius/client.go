@@ -3,7 +3,6 @@
 package radius
 
 import (
-	"container/heap"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"layeh.com/radius"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/timerqueue"
 )
 
 // Client asks servers. Make one with [NewClient]. It is used by one caller at a time.
@@ -21,7 +21,7 @@ type Client struct {
 	settings Settings
 	servers  []server
 	random   *rand.ChaCha8
-	times    schedule
+	times    timerqueue.Queue[*pending]
 	stats    Stats
 }
 
@@ -62,17 +62,16 @@ type Event struct {
 
 // pending is a request that waits for its answer.
 type pending struct {
-	ticket  uint64
-	request *Request
-	server  int
-	slot    int
-	wire    []byte
-	tried   []bool // servers
-	sent    int    // times, to this server
-	since   time.Time
-	wait    time.Duration
-	at      time.Time // of the next look
-	place   int       // in the schedule
+	ticket          uint64
+	request         *Request
+	server          int
+	slot            int
+	wire            []byte
+	tried           []bool // servers
+	sent            int    // times, to this server
+	since           time.Time
+	wait            time.Duration
+	timerqueue.Node // when it is looked at again
 }
 
 // NewClient makes a client. random must be a cryptographic source: authenticators come from it.
@@ -164,37 +163,33 @@ func (c *Client) transmit(p *pending, now time.Time, out *Output) {
 	p.sent++
 	out.SendUDP(c.socketOf(p), c.servers[p.server].Address, out.Copy(p.wire))
 	jitter := time.Duration(c.random.Uint64()%uint64(p.wait/5+1)) - p.wait/10
-	p.at = now.Add(p.wait + jitter)
+	c.times.Set(p, now.Add(p.wait+jitter))
 	p.wait *= 2
-	c.times.set(p)
 }
 
 // Tick does what is due.
 func (c *Client) Tick(now time.Time, out *Output) {
-	for len(c.times) > 0 && !c.times[0].at.After(now) {
-		p := c.times[0]
-		if p.sent < c.settings.Tries {
+	for {
+		p, due := c.times.Due(now)
+		switch {
+		case !due:
+			return
+		case p.sent < c.settings.Tries:
 			c.servers[p.server].stats.Repeated++
 			c.transmit(p, now, out)
-			continue
+		default:
+			c.giveUp(p, now, out)
 		}
-		c.giveUp(p, now, out)
 	}
 }
 
 // Next is when Tick has something to do next; zero is never.
-func (c *Client) Next() time.Time {
-	if len(c.times) == 0 {
-		return time.Time{}
-	}
-	return c.times[0].at
-}
+func (c *Client) Next() time.Time { return c.times.Next() }
 
 // giveUp gives a server up for a request, and the server itself if it has said nothing since.
 func (c *Client) giveUp(p *pending, now time.Time, out *Output) {
 	s := &c.servers[p.server]
 	s.stats.GivenUp++
-	heap.Remove(&c.times, p.place)
 	s.give(p.slot, false)
 	if s.heard.Before(p.since) {
 		if !s.dead {
@@ -247,7 +242,7 @@ func (c *Client) receive(socket int, from netip.AddrPort, b []byte, now time.Tim
 	}
 	s.heard = now
 	s.stats.Answered++
-	heap.Remove(&c.times, p.place)
+	c.times.Stop(p)
 	s.give(p.slot, true)
 	out.Answers = append(out.Answers, Answer{p.ticket, answer.Code, Attributes{answer.Attributes}})
 	return 0
@@ -288,7 +283,7 @@ func (s *server) judge(p *pending, b []byte, code Code) Reason {
 func (c *Client) Stats() Stats { return c.stats }
 
 // Waiting is how many requests wait for an answer.
-func (c *Client) Waiting() int { return len(c.times) }
+func (c *Client) Waiting() int { return c.times.Len() }
 
 // Servers tells of the servers, in their order.
 func (c *Client) Servers() (list []ServerInfo) {
@@ -297,39 +292,4 @@ func (c *Client) Servers() (list []ServerInfo) {
 		list = append(list, ServerInfo{s.Address, s.dead, len(s.slots) - s.count, s.stats})
 	}
 	return list
-}
-
-// schedule are requests in the order of their times.
-type schedule []*pending
-
-func (s schedule) Len() int           { return len(s) }
-func (s schedule) Less(i, j int) bool { return s[i].at.Before(s[j].at) }
-func (s schedule) Swap(i, j int) {
-	s[i], s[j] = s[j], s[i]
-	s[i].place, s[j].place = i, j
-}
-
-// Push implements [heap.Interface].
-func (s *schedule) Push(x any) {
-	p := x.(*pending)
-	p.place = len(*s)
-	*s = append(*s, p)
-}
-
-// Pop implements [heap.Interface].
-func (s *schedule) Pop() any {
-	last := len(*s) - 1
-	p := (*s)[last]
-	(*s)[last] = nil
-	*s = (*s)[:last]
-	return p
-}
-
-// set enters a request, or moves it to its time.
-func (s *schedule) set(p *pending) {
-	if p.place < len(*s) && (*s)[p.place] == p {
-		heap.Fix(s, p.place)
-		return
-	}
-	heap.Push(s, p)
 }

@@ -20,7 +20,7 @@ type eventLog struct {
 // add takes events.
 func (l *eventLog) add(events []ggsn.Event) {
 	for _, e := range events {
-		if e.Kind > ggsn.ContextDeleted || l.contexts.Load() {
+		if e.Kind > ggsn.ContextDeleted || e.Kind != ggsn.ContextCounted && l.contexts.Load() {
 			l.Add(e)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/kept"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/radius"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/trace"
 )
@@ -58,6 +59,7 @@ type GGSN struct {
 	taken    []pool            // the same of an earlier process, and led elsewhere: its contexts end
 	who      *ggsn.Subscribers // by cfg
 	radius   *authorizer       // nil: no server is asked
+	accounts *accountant       // nil: no server is told
 	saved    *kept.Saved
 	adopted  int             // contexts of an earlier process
 	draining bool            // contexts are refused
@@ -75,7 +77,7 @@ func New(cfg Settings, log *slog.Logger) (*GGSN, error) {
 	if _, err := engineSettings(&cfg, who, nil, 0); err != nil {
 		return nil, err
 	}
-	if _, _, err := cfg.radiusSettings(); err != nil {
+	if err := cfg.examineRADIUS(); err != nil {
 		return nil, err
 	}
 	g := &GGSN{name: cfg.Name, log: log, ready: make(chan struct{}), cfg: cfg, who: who, names: cfg.interfaces()}
@@ -100,6 +102,9 @@ func (g *GGSN) settled(out *ggsn.Output) {
 	g.events.add(out.Events)
 	if g.radius != nil {
 		g.radius.asks.add(out.Asks)
+	}
+	if g.accounts != nil {
+		g.accounts.add(out.Events)
 	}
 }
 
@@ -145,6 +150,12 @@ func (g *GGSN) Run(ctx context.Context) (err error) {
 	g.work(group)
 	if g.radius != nil {
 		g.radius.run(ctx, group, g.grant)
+	}
+	if g.accounts != nil {
+		if g.adopted == 0 { // of what may have been before, nothing goes on
+			g.accounts.whole(radius.AcctOn)
+		}
+		g.accounts.run(ctx, group)
 	}
 	g.endContextsOf(g.taken)
 	group.Go(func() error { g.loop.RunTimer(ctx); return nil })
@@ -194,6 +205,9 @@ func (g *GGSN) open() error {
 		return err
 	}
 	if g.radius, err = openAuthorizer(&g.cfg, g.log); err != nil {
+		return err
+	}
+	if g.accounts, err = openAccountant(&g.cfg, g.log); err != nil {
 		return err
 	}
 	if err := g.openState(); err != nil {
@@ -259,7 +273,7 @@ func (g *GGSN) do(f func(e *ggsn.Engine, now time.Time, out *ggsn.Output)) bool 
 // endPorts makes the loops end.
 func (g *GGSN) endPorts(leaving bool) {
 	g.mu.Lock()
-	g.radius.close()
+	g.closeRADIUS()
 	networks, sockets, keep := slices.Clone(g.networks), g.sockets, g.cfg.KeepState
 	g.mu.Unlock()
 	for _, n := range networks {
@@ -277,14 +291,27 @@ func (g *GGSN) close(leave, served bool) (err error) {
 		err = errors.Join(err, n.close(leave))
 	}
 	g.sockets.close()
-	g.radius.close()
+	g.closeRADIUS()
 	err = errors.Join(err, g.closeState(served))
+	if g.accounts != nil {
+		err = errors.Join(err, g.accounts.spool.Close())
+	}
 	if g.host != nil {
 		g.host.Abandon()
 		g.here.Close()
 		g.host = nil
 	}
 	return err
+}
+
+// closeRADIUS has servers neither asked nor told any more; g.mu is held.
+func (g *GGSN) closeRADIUS() {
+	if g.radius != nil {
+		g.radius.close()
+	}
+	if g.accounts != nil {
+		g.accounts.close()
+	}
 }
 
 // changed follows one change of the host.

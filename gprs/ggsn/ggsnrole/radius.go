@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/config"
@@ -14,18 +15,32 @@ import (
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
-// RADIUS is one [[ggsn.radius]] section: a server that says who may come in.
+// RADIUS is one [[ggsn.radius]] section: a server that says who may come in, or is told of it.
 type RADIUS struct {
-	Address    netip.Addr
-	Port       uint16
-	SecretFile string
-	Signed     bool
+	Address              netip.Addr
+	Use                  Use
+	Port, AccountingPort uint16
+	SecretFile           string
+	Signed               bool
 }
+
+// Use is what a server is for.
+type Use string
+
+// The uses.
+const (
+	Authentication Use = "authentication"
+	Accounting     Use = "accounting"
+	BothUses       Use = "both"
+)
 
 func (r *RADIUS) keys() []key.Key {
 	return []key.Key{
 		key.Of("address", &r.Address, key.MustSet("192.0.2.10"), key.Host, key.Identity, "Its address, of either family."),
+		key.Of("use", &r.Use, string(Authentication), key.OneOf(Authentication, Accounting, BothUses), key.Restart,
+			`What it is for: "authentication", "accounting" or "both".`),
 		key.Of("port", &r.Port, 1812, key.Integer[uint16](1, 65535), key.Restart, "UDP port of its authentication. RFC 2865, section 3."),
+		key.Of("accounting_port", &r.AccountingPort, 1813, key.Integer[uint16](1, 65535), key.Restart, "UDP port of its accounting. RFC 2866, section 3."),
 		key.Of("secret_file", &r.SecretFile, key.MustSet("/etc/isthmus/radius.secret"), key.File, key.Restart,
 			"File with the secret that it shares with this node, and nothing else. Others may not read it."),
 		key.Of("signed", &r.Signed, true, key.Bool, key.Restart,
@@ -43,10 +58,16 @@ func (s *Settings) radiusKeys() []key.Key {
 			"How often a request is sent to one server, before the next one is asked."),
 		key.Of("radius_dead_time", &s.RADIUSDeadTime, std.DeadTime.String(), key.Duration(time.Second, time.Hour), key.Restart,
 			"How long a server that has not answered is left alone; then one request tries it."),
+		key.Of("accounting_file", &s.AccountingFile, "", key.Optional(key.File), key.Restart,
+			"File in which records for accounting wait until a server has them, also over a crash. Empty: /var/lib/isthmus/NAME.ggsn-accounting.state."),
+		key.Of("accounting_size", &s.AccountingSize, 256<<20, key.Count(1<<20), key.Restart,
+			"Octets of records that may wait, of about 400 each; what does not fit any more is lost, and counted."),
 		key.Tables("radius", &s.RADIUS, "RADIUS server", `{ address = "192.0.2.10", secret_file = "/etc/isthmus/radius.secret" }`, (*RADIUS).keys, key.Restart,
 			"RADIUS servers, in their order: the first that answers is asked. Each is a section of its own:\n"+
 				"  [[ggsn.radius]]\n  address = \"192.0.2.10\"                       of either family\n"+
+				"  use = \"authentication\"                       or accounting, or both\n"+
 				"  port = 1812                                  of its authentication\n"+
+				"  accounting_port = 1813\n"+
 				"  secret_file = \"/etc/isthmus/radius.secret\"   what both sides know\n"+
 				"  signed = true                                its answers must be, by a Message-Authenticator."),
 	}
@@ -71,21 +92,28 @@ const (
 	UserOfIMSI     UserName = "imsi"
 )
 
-// radiusSettings are those of the client, with the secrets; ok is false where there are no servers.
-func (s *Settings) radiusSettings() (r radius.Settings, ok bool, err error) {
+// radiusSettings are those of the client for a use, with the secrets; there may be no server for it.
+func (s *Settings) radiusSettings(of Use) (r radius.Settings, err error) {
 	r = radius.Defaults()
 	r.Timeout, r.Tries, r.DeadTime = s.RADIUSTimeout, s.RADIUSTries, s.RADIUSDeadTime
 	for _, one := range s.RADIUS {
+		if one.Use != of && one.Use != BothUses {
+			continue
+		}
+		at := one.Port
+		if of == Accounting {
+			at = one.AccountingPort
+		}
 		secret, err := config.ReadPrivate(one.SecretFile, maxRADIUSSecret)
 		if err != nil {
-			return r, true, err
+			return r, err
 		}
 		if secret = bytes.TrimRight(secret, "\r\n"); len(secret) == 0 {
-			return r, true, fmt.Errorf("%s is empty: write the secret of the RADIUS server into it", one.SecretFile)
+			return r, fmt.Errorf("%s is empty: write the secret of the RADIUS server into it", one.SecretFile)
 		}
-		r.Servers = append(r.Servers, radius.Server{Address: netip.AddrPortFrom(one.Address, one.Port), Secret: secret, AnySigned: !one.Signed})
+		r.Servers = append(r.Servers, radius.Server{Address: netip.AddrPortFrom(one.Address, at), Secret: secret, AnySigned: !one.Signed})
 	}
-	return r, len(s.RADIUS) > 0, nil
+	return r, nil
 }
 
 // maxRADIUSSecret bounds a secret, in octets.
@@ -94,17 +122,31 @@ const maxRADIUSSecret = 256
 // examineFiles tells what is wrong with the files that the section names, or may be.
 func examineFiles(s *Settings) []role.Finding {
 	found := examineSubscribers(s)
-	if _, _, err := s.radiusSettings(); err != nil {
-		found = append(found, role.Problems(err)...)
-	}
-	return found
+	return append(found, role.Problems(s.examineRADIUS())...)
 }
 
-// checkRADIUS wants servers where somebody is to be asked, and each once.
+// examineRADIUS returns why servers of either use cannot be asked.
+func (s *Settings) examineRADIUS() error {
+	if _, err := s.radiusSettings(Authentication); err != nil {
+		return err
+	}
+	_, err := s.radiusSettings(Accounting)
+	return err
+}
+
+// serves reports whether there is a server of a use.
+func (s *Settings) serves(of Use) bool {
+	return slices.ContainsFunc(s.RADIUS, func(r RADIUS) bool { return r.Use == of || r.Use == BothUses })
+}
+
+// checkRADIUS wants servers where somebody is to be asked, or told, and each once.
 func (s *Settings) checkRADIUS(c *config.Checker) {
 	for i := range s.APNs {
-		if s.APNs[i].Authenticate == ByRADIUS && len(s.RADIUS) == 0 && c.OK("radius") {
+		if s.APNs[i].Authenticate == ByRADIUS && !s.serves(Authentication) && c.OK("radius") {
 			c.Fail(fmt.Sprintf("apn[%d].authenticate", i), "nobody would be let in, because there is no RADIUS server", "add a [[ggsn.radius]] with an address and a secret_file")
+		}
+		if s.APNs[i].Accounting == ByRADIUS && !s.serves(Accounting) && c.OK("radius") {
+			c.Fail(fmt.Sprintf("apn[%d].accounting", i), "nobody would be told, because there is no RADIUS server for accounting", `add a [[ggsn.radius]] with an address, a secret_file and use = "accounting", or use = "both" to one that there is`)
 		}
 	}
 	for i, a := range s.RADIUS {

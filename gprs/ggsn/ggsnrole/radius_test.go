@@ -91,11 +91,17 @@ func (c *core) startFreeRADIUS(t *testing.T, at netip.AddrPort, secret string) (
 // newRADIUSCore is a core whose access point asks a server with a secret at an address.
 func newRADIUSCore(t *testing.T, server, apn string) *core {
 	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte("xyzzy5461\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writePrivate(t, secret, "xyzzy5461\n")
 	node := fmt.Sprintf("radius_timeout = \"2s\"\nradius_tries = 2\nradius_dead_time = \"1s\"\nmax_authorizing = 100\n[[ggsn.radius]]\naddress = %q\nport = 1812\nsigned = true\nsecret_file = %q\n", server, secret)
 	return newCore(t, node, "pool4 = [\"10.45.0.0/16\"]\npool6 = [\"2001:db8:6000::/44\"]\nauthenticate = \"radius\"\n"+apn)
+}
+
+// writePrivate writes a file that others may not read.
+func writePrivate(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // attach asks for a context with options.
@@ -201,14 +207,12 @@ func TestRADIUSKeys(t *testing.T) {
 	configtest.InEffect(t, "ggsn.radius", "address", "port", "secret_file", "signed")
 	configtest.InEffect(t, "ggsn.apn", "authenticate", "radius_user")
 	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte("xyzzy5461\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writePrivate(t, secret, "xyzzy5461\n")
 	cfg := written(t, fmt.Sprintf("radius_timeout = \"3s\"\nradius_tries = 4\nradius_dead_time = \"5s\"\nmax_authorizing = 6\n[[ggsn.radius]]\naddress = \"192.0.2.10\"\nport = 1645\nsigned = false\nsecret_file = %q\n", secret),
 		"authenticate = \"radius\"\nradius_user = \"imsi\"")
-	s, ok, err := cfg.radiusSettings()
-	if err != nil || !ok || s.Timeout != 3*time.Second || s.Tries != 4 || s.DeadTime != 5*time.Second || len(s.Servers) != 1 {
-		t.Fatalf("%+v, %v, %v", s, ok, err)
+	s, err := cfg.radiusSettings(Authentication)
+	if err != nil || s.Timeout != 3*time.Second || s.Tries != 4 || s.DeadTime != 5*time.Second || len(s.Servers) != 1 {
+		t.Fatalf("%+v, %v", s, err)
 	}
 	if one := s.Servers[0]; one.Address != netip.MustParseAddrPort("192.0.2.10:1645") || string(one.Secret) != "xyzzy5461" || !one.AnySigned {
 		t.Errorf("%+v", one)
@@ -219,7 +223,7 @@ func TestRADIUSKeys(t *testing.T) {
 	}
 	imsi, _ := gtp.ParseIMSI("240010000000003")
 	r := &radius.Request{}
-	identify(r, &ggsn.Ask{IMSI: imsi, Credentials: ggsn.Credentials{User: []byte("nemo"), Password: []byte("arctangent")}}, cfg.APNs[0].RADIUSUser)
+	identify(r, &ggsn.Ask{ContextInfo: ggsn.ContextInfo{IMSI: imsi, Account: &ggsn.Account{Origin: ggsn.Origin{User: []byte("nemo")}}}, Credentials: ggsn.Credentials{Password: []byte("arctangent")}}, cfg.APNs[0].RADIUSUser)
 	if user, _ := r.Attributes.Find(radius.UserName); string(user) != "240010000000003" || string(r.Password) != "240010000000003" {
 		t.Errorf("by IMSI: %s, %s", user, r.Password)
 	}

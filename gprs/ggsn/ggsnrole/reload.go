@@ -59,6 +59,9 @@ func (g *GGSN) change(next *Settings, who *ggsn.Subscribers) error {
 	if g.radius != nil {
 		g.radius.follow(next)
 	}
+	if g.accounts != nil {
+		g.accounts.follow(next)
+	}
 	g.warnOf(who)
 	g.events.contexts.Store(next.ContextLog)
 	return g.keep()

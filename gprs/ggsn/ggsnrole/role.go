@@ -62,6 +62,8 @@ type Settings struct {
 	RADIUS                        []RADIUS
 	RADIUSTimeout, RADIUSDeadTime time.Duration
 	RADIUSTries                   int
+	AccountingFile                string // empty: one named after the instance
+	AccountingSize                int    // octets
 	APNs                          []APN
 }
 

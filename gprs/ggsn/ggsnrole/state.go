@@ -10,6 +10,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
 	"github.com/isthmus-net/isthmus/internal/kept"
+	"github.com/isthmus-net/isthmus/internal/radius"
 )
 
 // openState makes the engine, with the contexts that an earlier process has left. The restart
@@ -74,7 +75,7 @@ func (g *GGSN) begin() error {
 	return g.saved.Begin(g.engine.Load().RestartCounter())
 }
 
-// closeState leaves the contexts to a successor, if the node has served; g.mu is held.
+// closeState leaves the contexts to a successor, or ends them, if the node has served; g.mu is held.
 func (g *GGSN) closeState(served bool) (err error) {
 	if g.saved == nil {
 		return nil
@@ -84,6 +85,11 @@ func (g *GGSN) closeState(served bool) (err error) {
 		var state []byte
 		g.loop.Do(func(time.Time, *ggsn.Output) { state = e.AppendState(nil) })
 		err = g.saved.End(e.RestartCounter(), state)
+	} else if served {
+		g.do(func(e *ggsn.Engine, now time.Time, out *ggsn.Output) { e.Close(now, out) })
+		if g.accounts != nil {
+			g.accounts.whole(radius.AcctOff)
+		}
 	}
 	err = errors.Join(err, g.saved.Close())
 	g.saved = nil

@@ -1,0 +1,168 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+)
+
+// Account is what accounts tell of a session besides what its contexts are. It does not change once it
+// was told of.
+type Account struct {
+	Origin
+	// Class is what [Grant] had of it, to be told with each event (RFC 2865 section 5.25).
+	Class [][]byte
+}
+
+// Origin is what a Create Request says of its terminal besides who it is.
+type Origin struct {
+	User      []byte // the name that it gives by PAP or CHAP; empty: none
+	Selection gtp.Optional[gtp.SelectionMode]
+	Charging  gtp.Optional[uint16] // characteristics
+	RAT       gtp.Optional[gtp.RATType]
+	IMEI      gtp.Optional[gtp.IMEI]
+}
+
+// accounting is the account of a session, and when it is told of between its beginning and its end.
+type accounting struct {
+	*Account
+	interim time.Duration // by [Grant]; 0: it says none
+	told    time.Duration // last, since the epoch
+}
+
+// account begins the account of a session if its access point has one.
+func (e *Engine) account(h handle, a *access, m *gtp.CreateRequest, g *Grant, c call) {
+	if !a.Account {
+		return
+	}
+	from, _ := originOf(m)
+	made := &accounting{Account: &Account{Origin: from}, told: c.at}
+	if g != nil {
+		made.Class, made.interim = g.Class, g.Interim
+	}
+	e.accounts[h] = made
+}
+
+// accountOf is that of a session; nil: it has none.
+func (e *Engine) accountOf(h handle) *Account {
+	if of := e.accounts[h]; of != nil {
+		return of.Account
+	}
+	return nil
+}
+
+// nextInterim is when a session is to be told of next. What is configured counts before what the
+// server has said (RFC 2869 section 5.16).
+func (e *Engine) nextInterim(h handle, a *access) time.Duration {
+	of := e.accounts[h]
+	switch {
+	case of == nil || a.Interim == 0 && of.interim == 0:
+		return never
+	case a.Interim > 0:
+		return of.told + a.Interim
+	}
+	return of.told + of.interim
+}
+
+// interimDue tells of a session's contexts if it is time.
+func (e *Engine) interimDue(h handle, s *session, c call) {
+	if e.nextInterim(h, e.accessPoint(s)) > c.at {
+		return
+	}
+	e.accounts[h].told = c.at
+	for x := s.first; x != 0; x = e.contexts.at(x).next {
+		e.tell(c, ContextCounted, x, 0)
+	}
+}
+
+// movedTo notes the radio access that a terminal has now.
+func (e *Engine) movedTo(h handle, rat gtp.Optional[gtp.RATType]) {
+	of := e.accounts[h]
+	if of == nil || !rat.Present || rat == of.RAT {
+		return
+	}
+	now := *of.Account
+	now.RAT = rat
+	of.Account = &now
+}
+
+// Close ends all contexts without a word to anybody, for a node that stops.
+func (e *Engine) Close(now time.Time, out *Output) {
+	c := e.begin(now, out)
+	for h := handle(1); h <= e.sessions.last; h++ {
+		if e.sessions.at(h).first != 0 {
+			e.endSession(h, EndStopped, c)
+		}
+	}
+}
+
+// storedAccount is followed by the name of its user, and by the values of its class: each behind its
+// length, of two octets.
+type storedAccount struct {
+	Told, Interim int64
+	Origin        struct { // of each what it is, if it is there
+		Selection, Charging, RAT, IMEI bool
+	}
+	Selection gtp.SelectionMode
+	Charging  uint16
+	RAT       gtp.RATType
+	IMEI      gtp.IMEI
+	Classes   uint16
+}
+
+func (of *accounting) appendStored(b []byte) []byte {
+	r := storedAccount{
+		Told: int64(of.told), Interim: int64(of.interim), Classes: uint16(len(of.Class)),
+		Selection: of.Selection.Value, Charging: of.Charging.Value, RAT: of.RAT.Value, IMEI: of.IMEI.Value,
+	}
+	r.Origin.Selection, r.Origin.Charging, r.Origin.RAT, r.Origin.IMEI = of.Selection.Present, of.Charging.Present, of.RAT.Present, of.IMEI.Present
+	b = appendOctets(appendRecord(b, &r), of.User)
+	for _, class := range of.Class {
+		b = appendOctets(b, class)
+	}
+	return b
+}
+
+func appendOctets(b, value []byte) []byte {
+	return append(binary.BigEndian.AppendUint16(b, uint16(len(value))), value...)
+}
+
+// account reads that of a session; false if it cannot be read.
+func (r *resuming) account() (*accounting, bool) {
+	var in storedAccount
+	if !r.record(&in) {
+		return nil, false
+	}
+	of := &accounting{Account: new(Account), told: time.Duration(in.Told), interim: time.Duration(in.Interim)}
+	of.Selection = gtp.Optional[gtp.SelectionMode]{Value: in.Selection, Present: in.Origin.Selection}
+	of.Charging = gtp.Optional[uint16]{Value: in.Charging, Present: in.Origin.Charging}
+	of.RAT = gtp.Optional[gtp.RATType]{Value: in.RAT, Present: in.Origin.RAT}
+	of.IMEI = gtp.Optional[gtp.IMEI]{Value: in.IMEI, Present: in.Origin.IMEI}
+	var ok bool
+	if of.User, ok = r.octets(); !ok {
+		return nil, false
+	}
+	for range in.Classes {
+		class, ok := r.octets()
+		if !ok {
+			return nil, false
+		}
+		of.Class = append(of.Class, class)
+	}
+	return of, true
+}
+
+func (r *resuming) octets() ([]byte, bool) {
+	var n uint16
+	if !r.record(&n) {
+		return nil, false
+	}
+	var b bytes.Buffer
+	_, err := io.CopyN(&b, r.in, int64(n))
+	return b.Bytes(), err == nil
+}

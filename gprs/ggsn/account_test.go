@@ -1,0 +1,140 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+)
+
+// newAccounted is a world whose access points have accounts.
+func newAccounted(t *testing.T, change func(*APN)) *world {
+	t.Helper()
+	return newWorld(t, func(s *Settings) {
+		for i := range s.APNs {
+			s.APNs[i].Account = true
+			if change != nil {
+				change(&s.APNs[i])
+			}
+		}
+	})
+}
+
+// told returns what the last call told of contexts, by kind.
+func (w *world) told(kind EventKind) (list []Event) {
+	for _, e := range w.out.Events {
+		if e.Kind == kind {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// TestAccount tells of the beginning, of what was carried until now, and once of the end, for each
+// context of a session; the sums are those of the engine.
+func TestAccount(t *testing.T) {
+	w := newAccounted(t, func(a *APN) { a.Interim = 10 * time.Minute })
+	m := w.createRequest(imsi1, "dual", gtp.PDPTypeIPv4v6)
+	m.PCO, m.RATType = gtp.Some(pcoOf(gtp.ContainerPAP, papRequest("nemo", "arctangent"))), gtp.Some(gtp.RATUTRAN)
+	c := w.create(m)
+	began := w.told(ContextCreated)
+	if len(began) != 1 || began[0].Context.Account == nil || string(began[0].Context.Account.User) != "nemo" || began[0].Context.Account.RAT != m.RATType || began[0].Context.Account.Selection != m.SelectionMode {
+		t.Fatalf("began %+v", began)
+	}
+	w.createSecondary(c.TEIDControl.Value, w.secondaryRequest(6, template(gtp.TFTCreate, portFilter(1, 10, 5000))))
+	for range 3 {
+		w.up(c, udp4(c.four(), server, 64, 100))
+		w.up(c, udp6(c.six(), host6, 64, 1000))
+		w.down(udp4(server, c.four(), 64, 300)) // by the secondary context
+	}
+	w.tick(10*time.Minute - time.Second)
+	w.out.Reset()
+	w.tick(time.Second)
+	if counted := w.told(ContextCounted); len(counted) != 2 || counted[0].Context.Up != (Traffic{6, 3*128 + 3*1048}) || counted[1].Context.Down != (Traffic{3, 3 * 328}) || !counted[0].Time.Equal(start.Add(10*time.Minute)) {
+		t.Fatalf("counted %+v", counted)
+	}
+	w.up(c, udp4(c.four(), server, 64, 0))
+	if w.remove(c.TEIDControl.Value, 5, true) != gtp.CauseAccepted {
+		t.Fatal("it cannot be deleted")
+	}
+	ended := w.told(ContextDeleted)
+	if len(ended) != 2 || ended[0].Last || !ended[1].Last || ended[0].End != EndPeer || ended[0].Context.ChargingID == ended[1].Context.ChargingID {
+		t.Fatalf("ended %+v", ended)
+	}
+	up, down := ended[0].Context.Up.plus(ended[1].Context.Up), ended[0].Context.Down.plus(ended[1].Context.Down)
+	if s := w.e.Stats(); up != s.Up || down != s.Down || up.Octets == 0 || down.Octets == 0 {
+		t.Errorf("told of %v up and %v down, the engine has counted %v and %v", up, down, s.Up, s.Down)
+	}
+	w.empty()
+}
+
+func (t Traffic) plus(u Traffic) Traffic { return Traffic{t.Packets + u.Packets, t.Octets + u.Octets} }
+
+// TestAccountOfServer tells as often as the server says where nothing is configured, with its class,
+// also after a restart.
+func TestAccountOfServer(t *testing.T) {
+	w := newAccounted(t, func(a *APN) { a.Authorize = true })
+	_, a := w.asks(w.createRequest(imsi1, "internet", gtp.PDPTypeIPv4))
+	var r gtp.CreateResponse
+	w.answer(w.authorize(a.Ticket, Grant{Interim: 5 * time.Minute, Class: [][]byte{[]byte("gold"), {1, 2}}}), &r)
+	w.tick(4 * time.Minute)
+	if lost := w.succeed(w.e.settings, w.e.AppendState(nil)); lost != 0 {
+		t.Fatal(lost)
+	}
+	w.out.Reset()
+	w.tick(time.Minute - time.Second)
+	if len(w.told(ContextCounted)) != 0 {
+		t.Error("too early")
+	}
+	w.tick(time.Second)
+	counted := w.told(ContextCounted)
+	if len(counted) != 1 {
+		t.Fatalf("told %d times", len(counted))
+	}
+	if class := counted[0].Context.Account.Class; len(class) != 2 || string(class[0]) != "gold" || !bytes.Equal(class[1], []byte{1, 2}) {
+		t.Errorf("class %q", class)
+	}
+	w.out.Reset()
+	w.e.Close(w.now, &w.out)
+	if ended := w.told(ContextDeleted); len(ended) != 1 || ended[0].End != EndStopped {
+		t.Errorf("ended %+v", ended)
+	}
+	w.empty()
+}
+
+// TestAccountConfigured tells as often as is configured, whatever the server says, and of a terminal
+// that moves where it is now.
+func TestAccountConfigured(t *testing.T) {
+	w := newAccounted(t, func(a *APN) { a.Authorize, a.Interim = true, time.Hour })
+	_, a := w.asks(w.createRequest(imsi1, "internet", gtp.PDPTypeIPv4))
+	var r gtp.CreateResponse
+	w.answer(w.authorize(a.Ticket, Grant{Interim: 5 * time.Minute}), &r)
+	w.tick(time.Hour - time.Second)
+	if len(w.told(ContextCounted)) != 0 {
+		t.Error("too early")
+	}
+	w.tick(time.Second)
+	if len(w.told(ContextCounted)) != 1 {
+		t.Error("not told")
+	}
+	w.ask(pathControl, gtp.Header{TEID: r.TEIDControl.Value}, &gtp.UpdateRequest{
+		TEIDData: gtp.Some(uint32(0x1000)), NSAPI: 5, QoS: gtp.Some(qosOf(2, 0x0b, 0x92, 0x1f)), RATType: gtp.Some(gtp.RATGERAN),
+		AddressControl: gtp.Some(w.from), AddressUser: gtp.Some(w.from), TEIDControl: gtp.Some(uint32(0x2000)),
+	}, &gtp.UpdateResponse{})
+	if moved := w.told(ContextUpdated); len(moved) != 1 || moved[0].Context.Account.RAT != gtp.Some(gtp.RATGERAN) {
+		t.Errorf("moved %+v", moved)
+	}
+}
+
+// TestNoAccount tells of no account where none is kept.
+func TestNoAccount(t *testing.T) {
+	w := newWorld(t, nil)
+	c := w.open(1, "internet", gtp.PDPTypeIPv4)
+	w.tick(24 * time.Hour)
+	if w.remove(c.TEIDControl.Value, 5, true); w.told(ContextDeleted)[0].Context.Account != nil || len(w.e.accounts) != 0 {
+		t.Error("there is one")
+	}
+}

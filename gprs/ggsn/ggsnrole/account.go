@@ -1,0 +1,108 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsnrole
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/ggsn"
+	"github.com/isthmus-net/isthmus/internal/radius"
+)
+
+var errNoRecord = errors.New("this is no accounting record")
+
+// statusOf is the Acct-Status-Type of each kind of event.
+var statusOf = [...]uint32{
+	ggsn.ContextCreated: radius.AcctStart,
+	ggsn.ContextUpdated: radius.AcctInterim,
+	ggsn.ContextCounted: radius.AcctInterim,
+	ggsn.ContextDeleted: radius.AcctStop,
+}
+
+// causeOf is the Acct-Terminate-Cause of each end (RFC 2866 section 5.10).
+var causeOf = [ggsn.NumEnds]uint32{
+	ggsn.EndPeer:         radius.UserRequest,
+	ggsn.EndRecreated:    radius.LostCarrier, // the terminal had lost it
+	ggsn.EndPeerRestart:  radius.LostService,
+	ggsn.EndPath:         radius.LostService,
+	ggsn.EndErrorReport:  radius.LostService,
+	ggsn.EndSessionLimit: radius.SessionEnd,
+	ggsn.EndIdle:         radius.IdleEnd,
+	ggsn.EndAdmin:        radius.AdminReset,
+	ggsn.EndPeerUnknown:  radius.LostService,
+	ggsn.EndSettings:     radius.NASRequest,
+	ggsn.EndStopped:      radius.AdminReboot,
+}
+
+// attributes are those of the Accounting-Request for an event of a context (TS 29.061 section
+// 16.4.3). The time since then, Acct-Delay-Time, is the client's.
+func (a *asker) attributes(e *ggsn.Event) (to radius.Attributes) {
+	x, of := &e.Context, a.toldOf(e.Context.APN)
+	to.Integer(radius.AcctStatusType, statusOf[e.Kind])
+	to.Text(radius.AcctSessionID, a.sessionID(x.ChargingID, x.Created))
+	to.Integer(radius.EventTimestamp, uint32(e.Time.Unix()))
+	to.Text(radius.UserName, userName(x, of.user))
+	a.terminal(&to, x)
+	to.GPPInteger(gppChargingID, x.ChargingID)
+	to.Integer(radius.AcctAuthentic, authentic(of))
+	for _, class := range x.Account.Class {
+		to.Octets(radius.Class, class)
+	}
+	addresses(&to, x)
+	if e.Kind == ggsn.ContextCreated {
+		return to
+	}
+	to.Seconds(radius.AcctSessionTime, e.Time.Sub(x.Created))
+	to.Counter(radius.AcctInputOctets, radius.AcctInputGigawords, x.Up.Octets)
+	to.Counter(radius.AcctOutputOctets, radius.AcctOutputGigawords, x.Down.Octets)
+	to.Integer(radius.AcctInputPackets, uint32(x.Up.Packets))
+	to.Integer(radius.AcctOutputPackets, uint32(x.Down.Packets))
+	if e.Kind == ggsn.ContextDeleted {
+		to.Integer(radius.AcctTerminateCause, causeOf[e.End])
+		if e.Last {
+			to.GPP(gppStop, []byte{0xff})
+		}
+	}
+	return to
+}
+
+// addresses adds those of a terminal, and the prefix that is delegated to it.
+func addresses(to *radius.Attributes, x *ggsn.ContextInfo) {
+	if x.Address4.IsValid() {
+		to.Octets(radius.FramedIPAddress, x.Address4.AsSlice())
+	}
+	if x.Prefix6.IsValid() {
+		to.Prefix(radius.FramedIPv6Prefix, x.Prefix6)
+		to.Octets(radius.FramedInterfaceID, x.InterfaceID[:])
+	}
+	if x.Delegated6.IsValid() {
+		to.Prefix(radius.DelegatedIPv6Prefix, x.Delegated6)
+	}
+}
+
+// authentic is who let terminals in: a server, or this node.
+func authentic(of toldOf) uint32 {
+	if of.granted {
+		return radius.AuthenticRADIUS
+	}
+	return radius.AuthenticLocal
+}
+
+// ofNode are the attributes of an Accounting-Request of the whole node.
+func (a *asker) ofNode(status uint32, now time.Time) (to radius.Attributes) {
+	to.Integer(radius.AcctStatusType, status)
+	to.Text(radius.AcctSessionID, a.sessionID(0, now))
+	to.Integer(radius.EventTimestamp, uint32(now.Unix()))
+	a.self(&to)
+	return to
+}
+
+// sessionID names a context: address of the node and Charging-ID, as its charging records do (TS
+// 29.061 section 16.4.3), and when it began, for after a crash a Charging-ID may come again.
+func (a *asker) sessionID(chargingID uint32, began time.Time) string {
+	return strings.ToUpper(fmt.Sprintf("%s%08x-%08x", hex.EncodeToString(a.at[0].AsSlice()), chargingID, uint32(began.Unix())))
+}

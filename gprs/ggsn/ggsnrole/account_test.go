@@ -1,0 +1,224 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsnrole
+
+import (
+	"bytes"
+	"crypto/md5"
+	"encoding/hex"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/ggsn"
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/internal/config/configtest"
+	"github.com/isthmus-net/isthmus/internal/kept"
+	"github.com/isthmus-net/isthmus/internal/radius"
+)
+
+// newAccountant is one whose server answers if somebody does so for it.
+func newAccountant(t *testing.T) *accountant {
+	t.Helper()
+	a := &accountant{more: make(chan struct{}, 1), window: maxUnderWay}
+	a.log, a.name = slog.New(slog.DiscardHandler), "ggsn"
+	a.at = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8:9::1")}
+	a.apns.Store(&map[string]toldOf{"internet": {UserOfTerminal, true}})
+	var err error
+	if a.spool, err = kept.OpenSpool(filepath.Join(t.TempDir(), "spool"), 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	s := radius.Defaults()
+	s.Servers = []radius.Server{{Address: accountingServer, Secret: []byte("xyzzy5461")}}
+	if a.client, err = radius.NewClient(s, strings.NewReader(strings.Repeat("x", 32))); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+var accountingServer = netip.MustParseAddrPort("192.0.2.10:1813")
+
+// told is an event of a context that has carried more than 4 GB.
+func told(kind ggsn.EventKind, end ggsn.End) ggsn.Event {
+	imsi, _ := gtp.ParseIMSI("240010000000003")
+	msisdn, _ := gtp.ParseMSISDN("15550100")
+	imei, _ := gtp.ParseIMEI("3520990017614823")
+	qos, _ := gtp.ParseQoS([]byte{2, 0x0b, 0x92, 0x1f})
+	began := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+	return ggsn.Event{
+		Kind: kind, Time: began.Add(90 * time.Second), End: end, Last: true,
+		Context: ggsn.ContextInfo{
+			IMSI: imsi, MSISDN: msisdn, NSAPI: 5, APN: "internet", Type: gtp.PDPTypeIPv4v6,
+			Address4: netip.MustParseAddr("10.45.0.1"), Prefix6: netip.MustParsePrefix("2001:db8:6000:1::/64"), InterfaceID: [8]byte{7: 9},
+			Delegated6: netip.MustParsePrefix("2001:db8:6000:100::/56"), PeerControl: netip.MustParseAddr("192.0.2.7"),
+			ChargingID: 0xabcd, QoS: qos, Created: began,
+			Up: ggsn.Traffic{Packets: 3, Octets: 1<<32 + 5}, Down: ggsn.Traffic{Packets: 2, Octets: 7},
+			Account: &ggsn.Account{
+				Origin: ggsn.Origin{User: []byte("nemo"), Selection: gtp.Some(gtp.SelectionVerified), Charging: gtp.Some(uint16(0x0800)), RAT: gtp.Some(gtp.RATUTRAN), IMEI: gtp.Some(imei)},
+				Class:  [][]byte{{1, 2, 3}},
+			},
+		},
+	}
+}
+
+// terminalAttributes are what each record of that context has, and stopAttributes what is behind them
+// at its end: type, length and value of each.
+var (
+	terminalAttributes = []string{
+		"3706 6b09711a", "0106 6e656d6f", // Event-Timestamp, User-Name
+		"2006 6767736e", "0406 c0000201", "5f12 20010db8000900000000000000000001", // NAS-Identifier, its addresses
+		"3d06 00000012", "0606 00000002", "0706 00000007", // Wireless-Other, Framed, GPRS
+		"1e0a 696e7465726e6574", "1f0a 3135353530313030", // Called- and Calling-Station-Id
+		"1a17 000028af 0111 323430303130303030303030303033", "1a0d 000028af 0807 3234303031", // IMSI, its operator
+		"1a0c 000028af 0306 00000003", "1a13 000028af 050d 39382d3032304239323146", // IPv4v6, profile
+		"1a0c 000028af 0606 c0000207", "1a0c 000028af 0706 c0000201", "1a18 000028af 1012 20010db8000900000000000000000001", // SGSN, GGSN
+		"1a09 000028af 0a03 35", "1a09 000028af 0c03 30", "1a0c 000028af 0d06 30383030", // NSAPI, selection, charging
+		"1a18 000028af 1412 33353230393930303137363134383233", "1a09 000028af 1503 01", // IMEISV, UTRAN
+		"1a0c 000028af 0206 0000abcd", "2d06 00000001", "1905 010203", // Charging-ID, by RADIUS, Class
+		"0806 0a2d0001", "610c 0040 20010db860000001", "600a 0000000000000009", "7b0b 0038 20010db8600001", // addresses
+	}
+	stopAttributes = []string{
+		"2e06 0000005a", "2a06 00000005", "3406 00000001", "2b06 00000007", "2f06 00000003", "3006 00000002", // 90 s, octets, packets
+		"3106 00000004", "1a09 000028af 0b03 ff", // idle, the last context
+	}
+)
+
+// TestAccountingRequest has the octets of Start and Stop, with the authenticator of RFC 2866 section 3,
+// and how long ago it happened.
+func TestAccountingRequest(t *testing.T) {
+	a := newAccountant(t)
+	start, stop := told(ggsn.ContextCreated, 0), told(ggsn.ContextDeleted, ggsn.EndIdle)
+	a.add([]ggsn.Event{start, stop, {Kind: ggsn.ContextDeleted}, {Kind: ggsn.PathDown}})
+	var out radius.Output
+	a.send(start.Time.Add(3*time.Second), &out)
+	if len(out.UDP) != 2 {
+		t.Fatalf("%d requests", len(out.UDP))
+	}
+	id := "2c1b " + hex.EncodeToString([]byte("C00002010000ABCD-6B0970C0"))
+	for i, want := range [][]string{
+		slices.Concat([]string{"2806 00000001", id}, terminalAttributes, []string{"2906 00000003"}),
+		slices.Concat([]string{"2806 00000002", id}, terminalAttributes, stopAttributes, []string{"2906 00000003"}),
+	} {
+		b := out.UDP[i].Payload
+		wantHex := strings.ReplaceAll(strings.Join(want, ""), " ", "")
+		if out.UDP[i].To != accountingServer || b[0] != 4 || int(b[2])<<8|int(b[3]) != len(b) {
+			t.Errorf("to %v, header %x, %d octets", out.UDP[i].To, b[:4], len(b))
+		}
+		if got := hex.EncodeToString(b[20:]); got != wantHex {
+			t.Errorf("request %d has\n%s, want\n%s", i, got, wantHex)
+		}
+		sum := md5.Sum(slices.Concat(b[:4], make([]byte, 16), b[20:], []byte("xyzzy5461")))
+		if !bytes.Equal(b[4:20], sum[:]) {
+			t.Errorf("request %d has the authenticator %x, want %x", i, b[4:20], sum)
+		}
+	}
+}
+
+// TestAccountingCauses has a cause for each end of a context.
+func TestAccountingCauses(t *testing.T) {
+	for end := range ggsn.End(ggsn.NumEnds) {
+		a := newAccountant(t)
+		e := told(ggsn.ContextDeleted, end)
+		to := a.attributes(&e)
+		if cause, ok := to.FindInteger(radius.AcctTerminateCause); !ok || cause == 0 || cause > 18 {
+			t.Errorf("%v: %d", end, cause)
+		}
+	}
+}
+
+// TestAccountingSpool tells what nobody has answered again, in its order, and nothing twice that was;
+// what a process has left its successor tells, with the time that has passed.
+func TestAccountingSpool(t *testing.T) {
+	a := newAccountant(t)
+	e := told(ggsn.ContextCreated, 0)
+	for i := range 3 {
+		e.Context.ChargingID = uint32(i)
+		a.add([]ggsn.Event{e})
+	}
+	now := e.Time
+	var out radius.Output
+	a.send(now, &out)
+	if got := ids(out.UDP[0].Payload, out.UDP[1].Payload, out.UDP[2].Payload); got != "0 1 2" {
+		t.Fatal(got)
+	}
+	for out.Reset(); len(out.Answers) < 3; now = now.Add(time.Second) {
+		a.client.Tick(now, &out)
+	}
+	answers := slices.Clone(out.Answers)
+	answers[1].Code = radius.AccountingResponse // that one was heard
+	a.judge(answers)
+	if a.window != 1 || a.underWay != 0 {
+		t.Errorf("%d of %d are under way while nobody answers", a.underWay, a.window)
+	}
+	if spool := a.spool.Info(); spool.Records != 2 {
+		t.Errorf("%d records are left", spool.Records)
+	}
+	out.Reset()
+	a.window = maxUnderWay
+	a.send(now, &out)
+	if len(out.UDP) != 2 || ids(out.UDP[0].Payload, out.UDP[1].Payload) != "0 2" {
+		t.Errorf("%d requests follow", len(out.UDP))
+	}
+}
+
+// ids are the Charging-IDs in names of sessions.
+func ids(packets ...[]byte) string {
+	var list []string
+	for _, b := range packets {
+		attributes, _ := radius.ParseAttributes(b[20:])
+		id, _ := attributes.Find(radius.AcctSessionID)
+		list = append(list, strings.TrimLeft(string(id[8:15]), "0")+string(id[15:16]))
+	}
+	return strings.Join(list, " ")
+}
+
+// TestAccountingKeys has what the keys of accounting say in the engine and the client.
+func TestAccountingKeys(t *testing.T) {
+	configtest.InEffect(t, "ggsn", "accounting_file", "accounting_size")
+	configtest.InEffect(t, "ggsn.radius", "use", "accounting_port")
+	configtest.InEffect(t, "ggsn.apn", "accounting", "accounting_interval")
+	dir := t.TempDir()
+	secret, spool := filepath.Join(dir, "secret"), filepath.Join(dir, "spool")
+	writePrivate(t, secret, "xyzzy5461")
+	cfg := written(t, "accounting_file = \""+spool+"\"\naccounting_size = 1048576\n"+
+		"[[ggsn.radius]]\naddress = \"192.0.2.10\"\nuse = \"accounting\"\naccounting_port = 1646\nsecret_file = \""+secret+"\"\n"+
+		"[[ggsn.radius]]\naddress = \"192.0.2.11\"\nuse = \"both\"\nsecret_file = \""+secret+"\"\n"+
+		"[[ggsn.radius]]\naddress = \"192.0.2.12\"\nsecret_file = \""+secret+"\"\n",
+		"accounting = \"radius\"\naccounting_interval = \"10m\"")
+	for of, want := range map[Use]string{Accounting: "192.0.2.10:1646 192.0.2.11:1813", Authentication: "192.0.2.11:1812 192.0.2.12:1812"} {
+		s, err := cfg.radiusSettings(of)
+		var got []string
+		for _, one := range s.Servers {
+			got = append(got, one.Address.String())
+		}
+		if err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%s: %v, %v", of, got, err)
+		}
+	}
+	e, err := engineSettings(&cfg, nil, nil, 0)
+	if err != nil || !e.APNs[0].Account || e.APNs[0].Interim != 10*time.Minute {
+		t.Errorf("%+v, %v", e.APNs, err)
+	}
+	a, err := openAccountant(&cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3000 { // of about 400 octets
+		a.add([]ggsn.Event{told(ggsn.ContextDeleted, 0)})
+	}
+	if full := a.spool.Info(); full.Refused == 0 || full.Octets > 1<<20 || full.Octets < 1<<20-1000 {
+		t.Errorf("%+v", full)
+	}
+	a.close()
+	if err := a.spool.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := kept.OpenSpool(spool, 1<<20)
+	if err != nil || s.Info().Records == 0 {
+		t.Errorf("nothing is in %s: %v", spool, err)
+	}
+}

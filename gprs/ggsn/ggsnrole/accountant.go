@@ -1,0 +1,185 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsnrole
+
+import (
+	"context"
+	"encoding/binary"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/isthmus-net/isthmus/gprs/ggsn"
+	"github.com/isthmus-net/isthmus/internal/host"
+	"github.com/isthmus-net/isthmus/internal/kept"
+	"github.com/isthmus-net/isthmus/internal/radius"
+	"github.com/isthmus-net/isthmus/internal/role"
+)
+
+// accountant tells RADIUS servers of contexts. What is to be told is on disk before the answer to the
+// SGSN leaves, and stays there until a server has it.
+type accountant struct {
+	asker
+	spool    *kept.Spool
+	more     chan struct{} // there is something in the spool
+	underWay int           // with the loop
+	window   int           // likewise: how many may be under way
+}
+
+// maxUnderWay is how many records may wait for servers at a time.
+const maxUnderWay = 256
+
+// openAccountant makes one, as openAuthorizer does.
+func openAccountant(cfg *Settings, log *slog.Logger) (*accountant, error) {
+	settings, err := cfg.radiusSettings(Accounting)
+	if err != nil || len(settings.Servers) == 0 {
+		return nil, err
+	}
+	a := &accountant{more: make(chan struct{}, 1), window: maxUnderWay}
+	if a.spool, err = kept.OpenSpool(kept.SavedPath(cfg.AccountingFile, cfg.Name, "ggsn-accounting"), cfg.AccountingSize); err != nil {
+		return nil, err
+	}
+	if left := a.spool.Info().Records; left > 0 {
+		log.Info("accounting goes on with what an earlier process has left", "records", left)
+	}
+	return a, a.open(cfg, settings, log)
+}
+
+// run tells servers until the sockets are closed.
+func (a *accountant) run(ctx context.Context, group *errgroup.Group) {
+	a.asker.run(ctx, group, a.heard)
+	group.Go(func() error {
+		for a.wake(); ; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-a.more:
+				a.loop.Do(a.send)
+			}
+		}
+	})
+	group.Go(func() error { a.syncAgain(ctx); return nil })
+}
+
+// syncInterval is how much a machine that loses its power forgets.
+const syncInterval = time.Second
+
+// syncAgain has what was written reach the disk, again and again.
+func (a *accountant) syncAgain(ctx context.Context) {
+	host.Repeat(ctx, syncInterval, func() error {
+		if err := a.spool.Flush(); err != nil {
+			return err
+		}
+		return a.spool.Sync()
+	}, func(err error) { a.log.Error("accounting would be lost with this process", "error", err) })
+}
+
+// add takes what accounts are to be told; the loop of the engine has its mutex, and what comes out
+// has not left yet. If it cannot be written, calls go on, and syncAgain tells of it.
+func (a *accountant) add(events []ggsn.Event) {
+	told := false
+	for i := range events {
+		if e := &events[i]; e.Kind <= ggsn.ContextDeleted && e.Context.Account != nil {
+			attributes := a.attributes(e)
+			a.put(e.Time, &attributes)
+			told = true
+		}
+	}
+	if told {
+		a.flush()
+	}
+}
+
+// put enters a record: when it happened, and the attributes.
+func (a *accountant) put(at time.Time, attributes *radius.Attributes) {
+	a.spool.Put(attributes.Append(binary.BigEndian.AppendUint64(nil, uint64(at.UnixNano()))))
+}
+
+// flush writes what was put, and has it told.
+func (a *accountant) flush() {
+	_ = a.spool.Flush()
+	a.wake()
+}
+
+func (a *accountant) wake() {
+	select {
+	case a.more <- struct{}{}:
+	default:
+	}
+}
+
+// send tells servers what may be under way.
+func (a *accountant) send(now time.Time, out *radius.Output) {
+	for a.underWay < a.window {
+		n, record, ok := a.spool.Take()
+		if !ok {
+			return
+		}
+		request, err := requestOf(record)
+		if err != nil { // by a journal with a right checksum: it never was one
+			a.spool.Done(n)
+			continue
+		}
+		if a.client.Send(n, request, now, out) != nil {
+			a.spool.GiveBack(n)
+			return
+		}
+		a.underWay++
+	}
+}
+
+// requestOf is the Accounting-Request of a record.
+func requestOf(record []byte) (r *radius.Request, err error) {
+	r = &radius.Request{Code: radius.AccountingRequest}
+	if len(record) < 8 {
+		return nil, errNoRecord
+	}
+	r.Time = time.Unix(0, int64(binary.BigEndian.Uint64(record)))
+	r.Attributes, err = radius.ParseAttributes(record[8:])
+	return r, err
+}
+
+// heard goes on by what servers have answered.
+func (a *accountant) heard(answers []radius.Answer) {
+	a.loop.Do(func(now time.Time, out *radius.Output) {
+		a.judge(answers)
+		a.send(now, out)
+	})
+}
+
+// judge forgets what a server has, and has told again what none has answered: one at a time, which by
+// the client's times finds out whether one is back.
+func (a *accountant) judge(answers []radius.Answer) {
+	for i := range answers {
+		a.underWay--
+		if answers[i].Code == radius.AccountingResponse {
+			a.spool.Done(answers[i].Ticket)
+			a.window = maxUnderWay
+		} else {
+			a.spool.GiveBack(answers[i].Ticket)
+			a.window = 1
+		}
+	}
+	_ = a.spool.Flush() // syncAgain tells of an error
+}
+
+// whole tells that the node has started, or stops: servers end what they still have of it.
+func (a *accountant) whole(status uint32) {
+	now := time.Now()
+	attributes := a.ofNode(status, now)
+	a.put(now, &attributes)
+	a.flush()
+}
+
+// collect reports what was told; of nil it does nothing.
+func (a *accountant) collect(emit func(role.Metric)) {
+	if a == nil {
+		return
+	}
+	spool := a.spool.Info()
+	emit(role.Level("accounting_records", "Accounting records that no server has yet.", float64(spool.Records)))
+	emit(role.Level("accounting_octets", "Octets of these on disk.", float64(spool.Octets)))
+	emit(role.Count("accounting_lost_total", "Accounting records lost, since accounting_size was reached.", spool.Refused))
+	a.asker.collect(emit, "accounting")
+}

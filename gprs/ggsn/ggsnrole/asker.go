@@ -1,0 +1,169 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsnrole
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/isthmus-net/isthmus/internal/loop"
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/radius"
+	"github.com/isthmus-net/isthmus/internal/role"
+)
+
+// asker speaks to RADIUS servers for the node. What its loop and that of the engine tell each other
+// lies in a heap between them, so that neither waits for the other with its mutex held.
+type asker struct {
+	log      *slog.Logger
+	client   *radius.Client // with the loop
+	loop     loop.Loop[*radius.Output]
+	sockets  []*port.UDP
+	name     string // of the node
+	at       []netip.Addr
+	apns     atomic.Pointer[map[string]toldOf]
+	answered heapOf[radius.Answer]
+}
+
+// toldOf is how servers are told of terminals at an access point.
+type toldOf struct {
+	user    UserName
+	granted bool // by a server
+}
+
+// heapOf is what waits to be taken, all at once.
+type heapOf[T any] struct {
+	mu   sync.Mutex
+	list []T
+	wake chan struct{}
+}
+
+func (h *heapOf[T]) add(more []T) {
+	if len(more) == 0 {
+		return
+	}
+	h.mu.Lock()
+	h.list = append(h.list, more...)
+	h.mu.Unlock()
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// each calls f with what has come, until ctx is done.
+func (h *heapOf[T]) each(ctx context.Context, f func([]T)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-h.wake:
+		}
+		h.mu.Lock()
+		list := h.list
+		h.list = nil
+		h.mu.Unlock()
+		f(list)
+	}
+}
+
+// open makes the client, with its sockets in the network namespace of the calling thread.
+func (a *asker) open(cfg *Settings, settings radius.Settings, log *slog.Logger) (err error) {
+	a.log, a.name, a.at = log, cfg.Name, cfg.addresses()
+	a.answered.wake = make(chan struct{}, 1)
+	a.follow(cfg)
+	if a.client, err = radius.NewClient(settings, rand.Reader); err != nil {
+		return err
+	}
+	a.loop.Engine = a.client
+	a.loop.NewOutput = func() *radius.Output { return new(radius.Output) }
+	a.loop.Settled = a.settled
+	for family, any := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		wanted := false
+		for _, s := range settings.Servers {
+			wanted = wanted || s.Address.Addr().Is6() == any.Is6()
+		}
+		for n := 0; wanted && n < settings.Sockets; n++ {
+			conn, err := port.ListenUDP(port.UDPConfig{Addr: netip.AddrPortFrom(any, 0), Small: true, Buffer: controlBuffer})
+			if err != nil {
+				a.close()
+				return err
+			}
+			a.sockets = append(a.sockets, conn)
+			a.loop.SetSocket(family*settings.Sockets+n, conn)
+		}
+	}
+	return nil
+}
+
+// follow takes what may change of a configuration.
+func (a *asker) follow(cfg *Settings) {
+	apns := map[string]toldOf{}
+	for i := range cfg.APNs {
+		apns[cfg.APNs[i].Name] = toldOf{cfg.APNs[i].RADIUSUser, cfg.APNs[i].Authenticate == ByRADIUS}
+	}
+	a.apns.Store(&apns)
+}
+
+// toldOf is how servers are told of terminals at an access point.
+func (a *asker) toldOf(apn string) toldOf { return (*a.apns.Load())[apn] }
+
+// run asks and hears until the sockets are closed. heard is given the answers.
+func (a *asker) run(ctx context.Context, group *errgroup.Group, heard func([]radius.Answer)) {
+	for n, conn := range a.sockets {
+		group.Go(func() error {
+			return a.loop.ReadUDP(conn, func(m *port.Message, now time.Time, out *radius.Output) {
+				a.client.HandleUDP(n, m.From, m.Payload, now, out)
+			})
+		})
+	}
+	group.Go(func() error { a.loop.RunTimer(ctx); return nil })
+	group.Go(func() error { return a.answered.each(ctx, heard) })
+}
+
+// close closes the sockets.
+func (a *asker) close() {
+	for _, conn := range a.sockets {
+		_ = conn.Close()
+	}
+}
+
+// settled hands over what the client has.
+func (a *asker) settled(out *radius.Output) {
+	a.answered.add(out.Answers)
+	for _, e := range out.Events {
+		if e.Dead {
+			a.log.Warn("a RADIUS server does not answer", "server", e.Server)
+		} else {
+			a.log.Info("a RADIUS server answers again", "server", e.Server)
+		}
+	}
+}
+
+// collect reports what was asked and answered, in metrics of the kind that are named.
+func (a *asker) collect(emit func(role.Metric), kind string) {
+	var s radius.Stats
+	var servers []radius.ServerInfo
+	a.loop.Do(func(time.Time, *radius.Output) { s, servers = a.client.Stats(), a.client.Servers() })
+	emit(role.Count(kind+"_requests_total", "Requests for RADIUS servers.", s.Requests))
+	emit(role.Count(kind+"_requests_refused_total", "Of these, those not sent, since too many waited.", s.Refused))
+	emit(role.Count(kind+"_requests_unanswered_total", "Of these, those that no server answered.", s.Unanswered))
+	for r := radius.Reason(1); int(r) < radius.NumReasons; r++ {
+		emit(role.Metric{Name: kind + "_answers_dropped_total", Kind: role.Counter, Help: "Datagrams that were no answers of RADIUS servers, by what is wrong.", Reason: r.String(), Value: float64(s.Dropped[r])})
+	}
+	for _, one := range servers {
+		for _, of := range []struct {
+			what string
+			n    uint64
+		}{{"sent", one.Stats.Sent}, {"repeated", one.Stats.Repeated}, {"answered", one.Stats.Answered}, {"given_up", one.Stats.GivenUp}} {
+			emit(role.Metric{Name: kind + "_server_requests_total", Kind: role.Counter, Help: "Requests for each RADIUS server, and what became of them.", Reason: one.Address.String(), Verdict: of.what, Value: float64(of.n)})
+		}
+	}
+}
