@@ -63,7 +63,7 @@ func sctpRestoreReport(p *report.Plot) *report.Report {
 		Notes: []string{
 			"The engine in virtual time over models of the study's WLAN, and of its UMTS at mean delay. The WLAN is cut until its path is inactive, and then comes back at another phase of the heartbeats in each run.",
 			"An idle path is asked each (0.5 to 1.5) RTO + HB.Interval (the study's equation 1; RFC 9260 section 8.3), so a link that is back is seen after half of that on average, whatever was lost: data follows the answer. So the study's claim that this is independent of the RTO holds only where HB.Interval is much longer.",
-			"Told by the link: the terminal hears from its own kernel that the link is up, and both ends ask at once.",
+			"Told by the link: the terminal hears from its own kernel that the link is down, and up; it asks by that path, and then the server to come back (RFC 5061).",
 		},
 	}
 	t := report.Table{Title: "Return of the WLAN to data by it: average (lowest to highest), s", Columns: []string{"", "HB.Interval, s", "s"}}

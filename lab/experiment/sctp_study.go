@@ -27,7 +27,7 @@ type studyCase struct {
 	phase time.Duration // up to which it lasts longer, in each run another time
 	tail  time.Duration // behind it
 	every time.Duration // between messages
-	told  bool          // the terminal is told by its link that the wire is whole again
+	told  bool          // the terminal is told by its link that the wire is cut, and that it is whole again
 	seed  byte
 }
 
@@ -81,6 +81,10 @@ func (c *studyCase) run() (s studySeen, err error) {
 	}
 	if c.cut > 0 {
 		m.setCut(true)
+		if c.told {
+			m.a[0].LinkDown(linkAddress(0, "a"), m.now, &m.out)
+			m.flush(0)
+		}
 		if err := stream(c.cut + time.Duration(random.Int64N(int64(c.phase)+1))); err != nil {
 			return s, err
 		}
