@@ -41,20 +41,21 @@ type Endpoint struct {
 	quick     signal // for the goroutine that sends for users who send quickly
 	quickOnce sync.Once
 
-	mu       sync.Mutex // holds the engine and all that follows
-	engine   *assoc.Endpoint
-	local    []netip.Addr        // that new associations have
-	present  map[netip.Addr]bool // of the host, if the endpoint follows them, and whether their links are up
-	conns    map[*Conn]struct{}
-	started  []*Conn // in this turn
-	woken    []*Conn // have something for their readers, in this turn
-	timer    *time.Timer
-	armed    time.Time // when the timer goes off; zero is never
-	closing  bool      // no new associations; with the last one the endpoint is closed
-	empty    bool      // the last one has ended
-	lastEnd  time.Time // of an association
-	closed   bool      // nothing more is to be sent
-	released bool      // the sockets, too
+	mu         sync.Mutex // holds the engine and all that follows
+	engine     *assoc.Endpoint
+	local      []netip.Addr        // that new associations have
+	broadcasts []netip.Addr        // of the host's links, at the beginning
+	present    map[netip.Addr]bool // of the host, if the endpoint follows them, and whether their links are up
+	conns      map[*Conn]struct{}
+	started    []*Conn // in this turn
+	woken      []*Conn // have something for their readers, in this turn
+	timer      *time.Timer
+	armed      time.Time // when the timer goes off; zero is never
+	closing    bool      // no new associations; with the last one the endpoint is closed
+	empty      bool      // the last one has ended
+	lastEnd    time.Time // of an association
+	closed     bool      // nothing more is to be sent
+	released   bool      // the sockets, too
 
 	eventsLost, notBound uint64
 
@@ -118,6 +119,7 @@ func (c *Config) openAt(ctx context.Context, name, address string, listen bool) 
 		Port: e.addr.Port, Addresses: e.local, Parameters: e.par, Listen: listen, Hidden: c.HideAddresses,
 		MaxAssociations: e.config.MaxAssociations, Random: func(b []byte) { _, _ = rand.Read(b) }, // never fails
 	})
+	e.engine.SetBroadcasts(e.broadcasts)
 	e.timer = time.AfterFunc(time.Hour, e.tick)
 	e.readAll()
 	if changes != nil {

@@ -4,6 +4,7 @@ package sctp
 
 import (
 	"context"
+	"encoding/binary"
 	"net"
 	"net/netip"
 	"slices"
@@ -42,6 +43,11 @@ func (e *Endpoint) listAddresses() (now hostAddresses, err error) {
 		return now, err
 	}
 	now.present = map[netip.Addr]bool{}
+	for _, a := range all {
+		if last, ok := broadcast(a.Prefix); ok {
+			now.broadcasts = append(now.broadcasts, last)
+		}
+	}
 	var deprecated []netip.Addr
 	preferred := map[bool]bool{} // whether there is one, of IPv4 or not
 	for _, a := range all {
@@ -66,12 +72,25 @@ func (e *Endpoint) listAddresses() (now hostAddresses, err error) {
 	return now, nil
 }
 
+// broadcast is the address that all hosts of a link with a prefix of IPv4 have in common (RFC 919): the last one. Links of
+// two addresses have none (RFC 3021).
+func broadcast(p netip.Prefix) (last netip.Addr, ok bool) {
+	if !p.Addr().Is4() || p.Bits() > 30 {
+		return last, false
+	}
+	b := p.Addr().As4()
+	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])|(1<<(32-p.Bits())-1))
+	return netip.AddrFrom4(b), true
+}
+
 // findAddresses finds the addresses that new associations have: those that the endpoint is bound to, or all of the
 // host. It returns the changes of these, if the endpoint is to follow them.
 func (e *Endpoint) findAddresses() (changes <-chan port.Change, err error) {
 	if len(e.addr.Hosts) > 0 {
 		e.local = e.addr.Hosts
-		return nil, nil
+		now, err := e.listAddresses()
+		e.broadcasts = now.broadcasts
+		return nil, err
 	}
 	if !e.config.StaticAddresses {
 		var ctx context.Context
@@ -84,7 +103,7 @@ func (e *Endpoint) findAddresses() (changes <-chan port.Change, err error) {
 	if err != nil {
 		return nil, err
 	}
-	e.local = now.fresh
+	e.local, e.broadcasts = now.fresh, now.broadcasts
 	if changes != nil {
 		e.present = now.present
 	}

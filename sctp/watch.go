@@ -33,6 +33,8 @@ func (e *Endpoint) watch(changes <-chan port.Change) {
 type hostAddresses struct {
 	present map[netip.Addr]bool // whether the link carries packets
 	fresh   []netip.Addr        // those that something new may use
+	// broadcasts are those of all hosts of its links.
+	broadcasts []netip.Addr
 }
 
 // look brings the endpoint and its associations up to date with the host.
@@ -46,6 +48,7 @@ func (e *Endpoint) look() {
 		before := e.present
 		e.present, e.local = now.present, now.fresh
 		e.engine.SetAddresses(e.local)
+		e.engine.SetBroadcasts(now.broadcasts)
 		for c := range e.conns {
 			c.follow(before, t)
 		}

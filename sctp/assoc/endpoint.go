@@ -45,7 +45,8 @@ type Endpoint struct {
 	byTag   map[uint32]*Association
 	byPeer  map[netip.AddrPort]*Association
 	timers  timers
-	origin  time.Time // from which the beats of heartbeats count
+	many    []netip.Addr // addresses of all hosts of a link
+	origin  time.Time    // from which the beats of heartbeats count
 
 	dice    [8]byte
 	control []byte        // chunks that answer the packet that is handled
@@ -65,6 +66,9 @@ func New(c Config) *Endpoint {
 
 // SetAddresses replaces the local addresses that new associations use.
 func (e *Endpoint) SetAddresses(list []netip.Addr) { e.config.Addresses = slices.Clone(list) }
+
+// SetBroadcasts names the addresses of IPv4 that all hosts of a link have in common: no peer is at one.
+func (e *Endpoint) SetBroadcasts(list []netip.Addr) { e.many = slices.Clone(list) }
 
 // Connect sets up an association with a peer that has these addresses, or the first of them that answers (RFC
 // 9260 section 5.1). udp is the port of UDP that it is reached at, 0 where packets travel in IP.
@@ -115,7 +119,7 @@ func (e *Endpoint) Handle(p Packet, now time.Time, out *Output) {
 	case err != nil:
 		e.Counters.BadPacket++
 		return
-	case h.Destination != e.config.Port || h.Source == 0 || !unicast(p.Remote) || !unicast(p.Local):
+	case h.Destination != e.config.Port || h.Source == 0 || !e.unicast(p.Remote) || !e.unicast(p.Local):
 		e.Counters.NotOurs++
 		return
 	}
@@ -318,6 +322,9 @@ func (e *Endpoint) random64() uint64 {
 	e.config.Random(e.dice[:])
 	return binary.BigEndian.Uint64(e.dice[:])
 }
+
+// unicast reports whether an address is that of one host, as far as the endpoint knows.
+func (e *Endpoint) unicast(a netip.Addr) bool { return unicast(a) && !slices.Contains(e.many, a) }
 
 // unicast reports whether an address is that of one host, in the form of its own family.
 func unicast(a netip.Addr) bool {

@@ -82,7 +82,7 @@ func (e *Endpoint) usable(list []netip.Addr, from netip.Addr) []netip.Addr {
 // those that cannot. One of the loopback, or of ours, is that of a peer on this host alone.
 func (e *Endpoint) mayBePeers(a, from netip.Addr) bool {
 	ours := func(a netip.Addr) bool { return a.IsLoopback() || slices.Contains(e.config.Addresses, a) }
-	if unicast(a) && a.IsLoopback() == from.IsLoopback() && (!ours(a) || ours(from)) {
+	if e.unicast(a) && a.IsLoopback() == from.IsLoopback() && (!ours(a) || ours(from)) {
 		return true
 	}
 	e.Counters.BadAddress++

@@ -95,7 +95,7 @@ func (p *Path) roomOf(size int) int {
 // addPaths makes the paths to an address of the peer that can be reached from here. There may be some already.
 func (a *Association) addPaths(remote netip.Addr, udp uint16, confirmed bool) {
 	for _, local := range a.endpoint.config.Addresses {
-		if reach(local, remote) {
+		if reach(local, remote) && a.endpoint.unicast(remote) {
 			a.addPath(Pair{local, remote}, udp, confirmed)
 		}
 	}
