@@ -37,7 +37,7 @@ const (
 	controlRate    = 50 // messages a second
 	controlSize    = 100
 	dataSize       = 1000
-	streamsTime    = 60 * time.Second
+	streamsTime    = 25 * time.Second
 	streamsShort   = 3 * time.Second
 	streamsJudged  = 1 // of streamsLosses
 	controlFlow    = 1
@@ -82,8 +82,7 @@ type streamsCell struct {
 	delays [][]float64
 }
 
-// runSCTPStreams measures one load after the other, all losses and ways of it at once, each on a line of its own with the
-// same seed.
+// runSCTPStreams measures one load and loss after the other, all ways at once, each on a line of its own with the same seed.
 func runSCTPStreams(ctx context.Context, e *lab.Env) (err error) {
 	l, err := e.New(ctx, sctpStreamsName)
 	if err != nil {
@@ -96,9 +95,9 @@ func runSCTPStreams(ctx context.Context, e *lab.Env) (err error) {
 	}
 	var cells []*streamsCell
 	for i, load := range streamsLoads {
-		e.Step("control beside data, %s, %v: %d losses and %d ways at once", load.title, length, len(losses), len(streamsWays))
-		wait, working := errgroup.WithContext(ctx)
 		for j, loss := range losses {
+			e.Step("control beside data, %s, %.1f %% lost: %d ways at once, %v", load.title, 100*loss, len(streamsWays), length)
+			wait, working := errgroup.WithContext(ctx)
 			c := &streamsCell{load, loss, make([][]float64, len(streamsWays))}
 			cells = append(cells, c)
 			for k := range streamsWays {
@@ -108,9 +107,9 @@ func runSCTPStreams(ctx context.Context, e *lab.Env) (err error) {
 				}
 				wait.Go(func() error { return c.measure(working, n, k, length) })
 			}
-		}
-		if err := wait.Wait(); err != nil {
-			return err
+			if err := wait.Wait(); err != nil {
+				return err
+			}
 		}
 	}
 	return finish(e, streamsReport(cells))

@@ -38,6 +38,7 @@ type transportsForm struct {
 	umts, wlan         []int // kB/s that are offered
 	umtsTime, umtsSkip time.Duration
 	wlanTime, wlanSkip time.Duration
+	wlanBy             []transport
 	likeTime           time.Duration // of our generator beside D-ITG's
 	rounds             int           // of these, and of TCP and SCTP on the full WLAN
 	beside             int           // rates on UMTS at once
@@ -46,12 +47,12 @@ type transportsForm struct {
 var (
 	longTransports = transportsForm{
 		umts: []int{10, 20, 30, 40, 45, 50, 60, 70}, umtsTime: 40 * time.Second, umtsSkip: 10 * time.Second, beside: 4,
-		wlan: []int{500, 1000, 1500, 2000, 2500, 3000, 3500, 4000}, wlanTime: 3 * time.Second, wlanSkip: time.Second,
+		wlan: []int{500, 1000, 1500, 2000, 2500, 3000, 3500, 4000}, wlanTime: 3 * time.Second, wlanSkip: time.Second, wlanBy: transports,
 		likeTime: 5 * time.Second, rounds: 5,
 	}
 	shortTransports = transportsForm{
-		umts: []int{30, 70}, umtsTime: 5 * time.Second, umtsSkip: time.Second, beside: 2,
-		wlan: []int{4000}, wlanTime: 400 * time.Millisecond, wlanSkip: 100 * time.Millisecond,
+		umts: []int{70}, umtsTime: 4 * time.Second, umtsSkip: time.Second, beside: 1,
+		wlan: []int{4000}, wlanTime: 400 * time.Millisecond, wlanSkip: 100 * time.Millisecond, wlanBy: transports[:carriedDITGUDP],
 		likeTime: 500 * time.Millisecond, rounds: 1,
 	}
 )
@@ -175,7 +176,7 @@ func (f *transportsFound) measureWLAN(ctx context.Context, e *lab.Env, l *lab.La
 	f.wlan = newTransportCells(form.wlan)
 	for i, kilobytes := range form.wlan {
 		e.Step("WLAN, terminal to server: %d kB/s, %v of each", kilobytes, form.wlanTime)
-		for j, t := range transports {
+		for j, t := range form.wlanBy {
 			if f.wlan.carried[i][j], err = f.carry(ctx, n, t, offer(kilobytes, form.wlanTime), form.wlanSkip); err != nil {
 				return err
 			}

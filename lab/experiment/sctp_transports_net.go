@@ -60,15 +60,13 @@ const (
 type transportNet struct {
 	env        *lab.Env
 	ue, server *lab.Node
-	wire       *lab.Wire
 	dir        string
 	flows      int
 }
 
 func newTransportNet(e *lab.Env, l *lab.Lab, name string, c lab.WireConfig) (*transportNet, error) {
 	n := &transportNet{env: e, ue: l.Node(name + "-ue"), server: l.Node(name + "-server"), dir: filepath.Join(l.Dir(), name)}
-	var err error
-	if n.wire, err = l.Wire(n.ue, "eth0", n.server, "eth0", c); err != nil {
+	if _, err := l.Wire(n.ue, "eth0", n.server, "eth0", c); err != nil {
 		return nil, err
 	}
 	n.ue.Addr("eth0", sctpLeft.String()+"/64")

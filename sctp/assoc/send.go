@@ -18,6 +18,7 @@ type sender struct {
 
 	outs    []outStream  // as far as used
 	ready   ring[uint16] // streams with messages, in turn
+	turn    int          // octets of messages that left the first of these in its turn
 	cutting *message     // of which some fragments have TSNs
 	sent    ring[sent]   // the chunks behind acked, in the order of their TSNs
 	queued  int          // octets in the send buffer
@@ -173,19 +174,31 @@ func (a *Association) cutOff(m *message, octets int) *sent {
 	return c
 }
 
-// leaveQueue takes the message whose turn it was out of its stream, and sends that to the end of the line.
+// leaveQueue takes the message whose turn it was out of its stream, and sends that to the end of the line, unless the next
+// message fits into what is a packet's with those that it had its turn with: a stream of small messages has no smaller
+// share of the line than its neighbours for that (RFC 8260 section 3.3).
 func (a *Association) leaveQueue() {
+	a.turn += a.dropFirst()
+	if next := a.outs[*a.ready.at(0)].waiting; next.length == 0 || a.turn+len((*next.at(0)).User) > a.largestFragment() {
+		a.nextStream()
+	}
+}
+
+// dropFirst takes the message whose turn it was out of its stream. It returns its octets.
+func (a *Association) dropFirst() int {
 	s := &a.outs[*a.ready.at(0)]
-	s.octets -= len((*s.waiting.at(0)).User)
+	octets := len((*s.waiting.at(0)).User)
+	s.octets -= octets
 	s.waiting.drop()
 	a.cutting = nil
-	a.nextStream()
+	return octets
 }
 
 // nextStream sends the stream whose turn it was to the end of the line, if it has more messages.
 func (a *Association) nextStream() {
 	stream := *a.ready.at(0)
 	a.ready.drop()
+	a.turn = 0
 	if a.outs[stream].waiting.length > 0 {
 		*a.ready.push() = stream
 	}
@@ -195,10 +208,9 @@ func (a *Association) nextStream() {
 func (a *Association) leaveStream(m *message) {
 	for range a.ready.length {
 		if *a.ready.at(0) == m.Stream {
-			a.leaveQueue()
-		} else {
-			a.nextStream()
+			a.dropFirst()
 		}
+		a.nextStream()
 	}
 }
 
