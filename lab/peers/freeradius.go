@@ -9,12 +9,16 @@ import (
 	"strings"
 )
 
-// FreeRADIUS is the configuration of FreeRADIUS as a server that authenticates. It needs root.
+// FreeRADIUS is the configuration of FreeRADIUS as a server that authenticates, and may account. It
+// needs root.
 type FreeRADIUS struct {
 	// Name distinguishes instances; it names the files.
 	Name string
 	// Listen is where it is asked.
 	Listen netip.AddrPort
+	// Detail is the file of what it is told by accounting, at port 1813 of that address (rlm_detail(5));
+	// empty: it is told nothing.
+	Detail string
 	// Client may ask, by Secret.
 	Client netip.Addr
 	Secret string
@@ -58,8 +62,12 @@ func (c FreeRADIUS) config(etc string) string {
 	if c.Client.Is6() {
 		client = "ipv6addr"
 	}
+	detail, accounting := "", ""
+	if c.Detail != "" {
+		detail, accounting = detailConfig, accountingConfig
+	}
 	return strings.NewReplacer("@etc", etc, "@listen", listen, "@address", c.Listen.Addr().String(), "@port", fmt.Sprint(c.Listen.Port()),
-		"@from", client, "@client", c.Client.String(), "@secret", c.Secret).Replace(`
+		"@from", client, "@client", c.Client.String(), "@secret", c.Secret, "@detail", c.Detail).Replace(strings.NewReplacer("@module", detail, "@accounting", accounting).Replace(`
 prefix = /usr
 logdir = @etc
 run_dir = @etc
@@ -85,6 +93,7 @@ modules {
 	}
 	chap {
 	}
+	@module
 }
 server default {
 	listen {
@@ -115,6 +124,26 @@ server default {
 			}
 		}
 	}
+	@accounting
 }
-`)
+`))
 }
+
+// detailConfig and accountingConfig have accounting written down, before it is acknowledged.
+const (
+	detailConfig = `detail {
+		filename = "@detail"
+		header = "%t"
+		locking = no
+	}
+`
+	accountingConfig = `listen {
+		type = acct
+		@listen = @address
+		port = 1813
+	}
+	accounting {
+		detail
+	}
+`
+)
