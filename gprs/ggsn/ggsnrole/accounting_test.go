@@ -197,3 +197,49 @@ func TestAccountingKilled(t *testing.T) {
 		}
 	}
 }
+
+// TestAccountingOff ends the contexts of a node that keeps none, with what they have carried, and tells
+// that it is gone, when it is back at the latest; with what it keeps it goes on in silence.
+func TestAccountingOff(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		c := newAccountingCore(t, nodeAddr[false].String(), "")
+		text, err := os.ReadFile(c.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		writePrivate(t, c.path, strings.Replace(string(text), "[[ggsn]]\n", fmt.Sprintf("[[ggsn]]\nkeep_state = %v\n", keep), 1))
+		p := c.serve(t)
+		r := c.open(t, 1, false)
+		if !c.carried(t, &r) {
+			t.Fatal("nothing is carried")
+		}
+		c.manager.End(t, p, syscall.SIGTERM)
+		file := filepath.Join(t.TempDir(), "detail")
+		c.startAccounting(t, peers.FreeRADIUS{Listen: netip.AddrPortFrom(nodeAddr[false], 1812), Secret: "xyzzy5461", Detail: file})
+		p = c.serve(t)
+		want := map[string]uint64{"Accounting-On": 2, "Start": 1, "Stop": 1, "Accounting-Off": 1}
+		if keep { // the SGSN ends it, after the restart
+			c.remove(t, &r)
+			want = map[string]uint64{"Accounting-On": 1, "Start": 1, "Stop": 1}
+		}
+		n := 0
+		for _, of := range want {
+			n += int(of)
+		}
+		await(t, func() bool { return len(detail(t, file)) >= n })
+		got, sessions := map[string]uint64{}, map[string]bool{}
+		for _, one := range detail(t, file) {
+			got[one["Acct-Status-Type"]]++
+			if one["3GPP-IMSI"] != "" {
+				sessions[one["Acct-Session-Id"]] = true
+			}
+			if cause := one["Acct-Terminate-Cause"]; one["Acct-Status-Type"] == "Stop" && (one.octets("Input") == 0 || (cause == "Admin-Reboot") == keep) {
+				t.Errorf("%v", one)
+			}
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) || len(sessions) != 1 {
+			t.Errorf("kept %v: %v of sessions %v, want %v", keep, got, sessions, want)
+		}
+		c.manager.End(t, p, syscall.SIGTERM)
+	}
+}
