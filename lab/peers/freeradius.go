@@ -9,12 +9,16 @@ import (
 	"strings"
 )
 
-// FreeRADIUS is the configuration of FreeRADIUS as a server that authenticates. It needs root.
+// FreeRADIUS is the configuration of FreeRADIUS as a server that authenticates, and may account. It
+// needs root.
 type FreeRADIUS struct {
 	// Name distinguishes instances; it names the files.
 	Name string
 	// Listen is where it is asked.
 	Listen netip.AddrPort
+	// Detail is the file of what it is told by accounting, at port 1813 of that address (rlm_detail(5));
+	// empty: it is told nothing.
+	Detail string
 	// Client may ask, by Secret, and so may Others.
 	Client netip.Addr
 	Others []netip.Addr
@@ -68,8 +72,16 @@ func (c FreeRADIUS) config(etc string) string {
 	if c.TLS != nil {
 		module, authorize, authenticate = c.TLS.module(), "\t\teap {\n\t\t\tok = return\n\t\t}\n", "\t\teap\n"
 	}
+	accounting := ""
+	if c.Detail != "" {
+		module, accounting = module+detailConfig, accountingConfig
+	}
+	text := strings.NewReplacer("@modules", module, "@accounting", accounting, "@authorize", authorize, "@authenticate", authenticate).Replace(freeRADIUSConfig)
 	return strings.NewReplacer("@etc", etc, "@listen", addressKey(c.Listen.Addr()), "@address", c.Listen.Addr().String(), "@port", fmt.Sprint(c.Listen.Port()),
-		"@clients", clients.String(), "@modules", module, "@authorize", authorize, "@authenticate", authenticate).Replace(`
+		"@clients", clients.String(), "@detail", c.Detail).Replace(text)
+}
+
+const freeRADIUSConfig = `
 prefix = /usr
 logdir = @etc
 run_dir = @etc
@@ -124,9 +136,9 @@ server default {
 			}
 		}
 	}
+	@accounting
 }
-`)
-}
+`
 
 // addressKey is the key that an address of its family stands behind.
 func addressKey(a netip.Addr) string {
@@ -157,3 +169,22 @@ func (c *RADIUSTLS) module() string {
 	}
 `, c.Key, c.Certificate, c.CA)
 }
+
+// detailConfig and accountingConfig have accounting written down, before it is acknowledged.
+const (
+	detailConfig = `	detail {
+		filename = "@detail"
+		header = "%t"
+		locking = no
+	}
+`
+	accountingConfig = `listen {
+		type = acct
+		@listen = @address
+		port = 1813
+	}
+	accounting {
+		detail
+	}
+`
+)

@@ -30,7 +30,7 @@ import (
 // request must have.
 const radiusUsers = `
 nemo Cleartext-Password := "arctangent"
-	Framed-IP-Address = 10.45.7.7, Framed-IPv6-Prefix = 2001:db8:6000:77::/64, Framed-Interface-Id = 0:0:0:9
+	Framed-IP-Address = 10.45.7.7, Framed-IPv6-Prefix = 2001:db8:6000:77::/64, Framed-Interface-Id = 0:0:0:9, Class = "gold", Acct-Interim-Interval = 600
 15550100 Cleartext-Password := "15550100"
 	Framed-IP-Address = 10.45.8.8
 240010000000003 Cleartext-Password := "240010000000003", 3GPP-IMSI == "240010000000003", 3GPP-IMSI-MCC-MNC == "24001", 3GPP-SGSN-Address == 192.0.2.7, 3GPP-GGSN-Address == 192.0.2.1, 3GPP-NSAPI == "5", 3GPP-PDP-Type == 3, 3GPP-Selection-Mode == "0", Called-Station-Id == "internet", NAS-Port-Type == 18, Framed-Protocol == 7, NAS-Identifier == "ggsn"
@@ -40,7 +40,14 @@ nemo Cleartext-Password := "arctangent"
 // startFreeRADIUS starts a server in the node's namespace, and waits until it can be asked.
 func (c *core) startFreeRADIUS(t *testing.T, at netip.AddrPort, secret string) (stop func()) {
 	t.Helper()
-	command, err := peerstest.Find(t).FreeRADIUS(t.TempDir(), peers.FreeRADIUS{Name: "radius", Listen: at, Client: at.Addr(), Secret: secret, Users: radiusUsers})
+	return c.startAccounting(t, peers.FreeRADIUS{Listen: at, Secret: secret})
+}
+
+// startAccounting does so with a server that may be told of contexts.
+func (c *core) startAccounting(t *testing.T, s peers.FreeRADIUS) (stop func()) {
+	t.Helper()
+	s.Name, s.Client, s.Users = "radius", s.Listen.Addr(), radiusUsers
+	command, err := peerstest.Find(t).FreeRADIUS(t.TempDir(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +75,11 @@ func (c *core) startFreeRADIUS(t *testing.T, at netip.AddrPort, secret string) (
 	ready := make(chan bool, 1)
 	go func() {
 		for lines := bufio.NewScanner(says); lines.Scan(); {
-			if strings.Contains(lines.Text(), "Ready to process requests") {
-				ready <- true
+			if strings.Contains(lines.Text(), "Ready to process requests") { // it says so again and again
+				select {
+				case ready <- true:
+				default:
+				}
 			}
 			mu.Lock()
 			fmt.Fprintln(&said, lines.Text())
