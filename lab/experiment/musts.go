@@ -124,7 +124,8 @@ const (
 	figureSeamlessBack  = "return to WLAN: first data beyond two of its round trips, once the port is open"
 	figureSeamlessAlive = "handovers of %d in a row, 1 %% of all packets lost, that the association survives"
 
-	figureTestbedUp = "from nothing to a terminal that has both networks"
+	figureTestbedPassed = "packets that pass after logoff, and with a revoked, an expired or a stranger's certificate"
+	figureTestbedUp     = "from nothing to a terminal that has both networks"
 
 	figureSCTPLaw           = "clocks, the worst: off the law, of a round trip and 5 % of the law"
 	figureSCTPStrict        = "silent cut, by RFC 7829: gap beyond RTO.Min and a round trip of the new way"
@@ -254,6 +255,8 @@ var Musts = slices.Concat([]Bound{
 	{sctpSeamlessName, figureSeamlessBack, report.Must{Bound: 20}}, // ms
 	{sctpSeamlessName, figureSeamlessAlive, report.Must{AtLeast: true, Bound: 100}},
 	{sctpSeamlessName, figureSCTPWrong, report.Must{}},
+	{testbedName, figureTestbedPassed, report.Must{}},
+	{testbedStatedName, figureTestbedPassed, report.Must{}},
 	{testbedName, figureTestbedUp, report.Must{Bound: 20}},       // s
 	{testbedStatedName, figureTestbedUp, report.Must{Bound: 20}}, // s
 	{sctpFailoverName, figureSCTPLaw, report.Must{Bound: 1}},

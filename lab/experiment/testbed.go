@@ -89,6 +89,9 @@ func runTestbed(ctx context.Context, e *lab.Env, name string, w testbedWorld) (e
 	if err := n.tableOne(ctx, r, pings, every); err != nil {
 		return err
 	}
+	if err := n.levels(ctx, r); err != nil {
+		return err
+	}
 	return finish(e, r)
 }
 
