@@ -173,22 +173,36 @@ func (a *Association) handleHeartbeat(p *Path, c chunk.Chunk, now time.Time) {
 	a.joinHeartbeat(p, now)
 }
 
-// joinHeartbeat puts our heartbeat of a path into the answer to the peer's, if it might be sent now as well as when it
-// is due (RFC 9260 section 8.3: the RTO is jittered). Both ends have the same clock from then on: of two that are at
-// rest each path costs three packets where it would cost four.
+// joinHeartbeat puts our heartbeat of a path into the answer to the peer's, if it is useful now.
 func (a *Association) joinHeartbeat(p *Path, now time.Time) {
 	const size = 4 + 4 + infoSize // of the chunk, its parameter's header with it
-	switch {
-	case p == nil || !a.alive() || !p.usable() || p.heartbeatAt.IsZero() || !p.waitsFor.IsZero():
+	if p == nil || !a.alive() || !p.carries() || chunk.HeaderSize+a.authSize()+len(a.endpoint.control)+size > p.room() {
 		return
-	case p.askedAt.Add(p.leastPause()).After(now), p.sentAt.Add(p.leastPause()).After(now):
+	}
+	if returns := p.returns(now); !returns && !p.mayJoin(now) {
 		return
-	case chunk.HeaderSize+a.authSize()+len(a.endpoint.control)+size > p.room():
-		return
+	} else if !returns || p.waitsFor.IsZero() {
+		defer p.asked(now)
 	}
 	a.trim()
 	a.endpoint.control = chunk.AppendHeartbeat(a.endpoint.control, a.heartbeatInfo(p, 0, now))
-	p.asked(now)
+}
+
+// mayJoin reports whether the heartbeat of a path that works might be sent now as well as when it is due (RFC 9260
+// section 8.3: the RTO is jittered). Both ends have the same clock from then on: of two that are at rest each path costs
+// three packets where it would cost four.
+func (p *Path) mayJoin(now time.Time) bool {
+	return p.usable() && !p.heartbeatAt.IsZero() && p.waitsFor.IsZero() &&
+		!p.askedAt.Add(p.leastPause()).After(now) && !p.sentAt.Add(p.leastPause()).After(now)
+}
+
+// returnPause is the least time between two heartbeats of a path that may be back.
+const returnPause = 100 * time.Millisecond
+
+// returns reports whether a path that has failed is to be asked, now that the peer asks by it: it may be back, and our own
+// next heartbeat is an HB.interval or a timeout away (RFC 9260 section 8.3, D).
+func (p *Path) returns(now time.Time) bool {
+	return p.state != Active && !p.down && p.Parameters.HeartbeatInterval >= 0 && !p.askedAt.Add(returnPause).After(now)
 }
 
 // handleHeartbeatAck takes the answer to a heartbeat: the path works, and the peer is there (RFC 9260 sections

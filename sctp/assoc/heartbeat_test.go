@@ -214,6 +214,39 @@ func TestHeartbeatsJoin(t *testing.T) {
 	s.expect("at the end")
 }
 
+// TestHeartbeatOfReturn asks by a path that has failed as soon as the peer asks by it, also while the answer to the last
+// heartbeat is awaited, but not again and again, and takes it when it answers.
+func TestHeartbeatOfReturn(t *testing.T) {
+	beat := chunk.AppendHeartbeat(nil, []byte("x"))
+	s, _, second := twoPaths(t, func(par *Parameters) { par.PathMaxRetrans = 2 })
+	for _, state := range []PathState{Failing, Inactive} {
+		second.state, second.errors = state, 3
+		second.heartbeatAt, second.waitsFor, second.askedAt = s.now.Add(time.Hour), time.Time{}, s.now
+		if state == Failing { // one is out
+			second.heartbeatAt, second.waitsFor = time.Time{}, s.now.Add(time.Hour)
+		}
+		due := second.waitsFor
+		s.raw(second.Pair, s.a.tag, beat)
+		s.expect("too soon after ours", "to 1: HEARTBEAT-ACK")
+		s.run(returnPause)
+		s.raw(second.Pair, s.a.tag, beat)
+		asked := s.packets
+		s.expect("it may be back", "to 1: HEARTBEAT-ACK HEARTBEAT")
+		if state == Failing && second.waitsFor != due {
+			t.Error("the answer to the last one is awaited for longer")
+		}
+		if ack, ok := heartbeatIn(asked[0]); !ok {
+			t.Fatal("no heartbeat")
+		} else {
+			s.raw(second.Pair, s.a.tag, ack)
+		}
+		if second.state != Active || second.errors != 0 {
+			t.Errorf("%v, %d errors", second.state, second.errors)
+		}
+		s.take()
+	}
+}
+
 // TestHeartbeatsStayTogether has two ends at rest for hours: three packets do where each for itself would take four, and
 // each path is still asked in its time.
 func TestHeartbeatsStayTogether(t *testing.T) {
