@@ -82,7 +82,7 @@ func runSCTPHandover(ctx context.Context, e *lab.Env) error {
 		intervals, window = []time.Duration{handoverIntervals[0], handoverIntervals[2]}, handoverWindowShort
 	}
 	points := make([][]handoverPoint, len(handoverSettings))
-	err := inTestbed(ctx, e, testbedMean(), func(n *testbedNet, c *cutNet) error {
+	err := inTestbed(ctx, e, sctpHandoverName, testbedMean(), func(n *testbedNet, c *cutNet) error {
 		for i, setting := range handoverSettings {
 			for _, interval := range intervals {
 				p := handoverPoint{interval: interval}
