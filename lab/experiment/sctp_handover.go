@@ -27,7 +27,7 @@ var sctpHandover = lab.Experiment{
 
 // Choices of sctp-handover.
 const (
-	handoverRuns = 3 // returns for each interval, as heartbeats come at any time of it
+	handoverRuns = 3 // returns for each interval
 	// handoverAway is how long the WLAN is cut, and handoverWindow the time from its return on in which octets count.
 	handoverAway                        = 4 * time.Second
 	handoverWindow, handoverWindowShort = 15 * time.Second, 3 * time.Second
@@ -82,7 +82,7 @@ func runSCTPHandover(ctx context.Context, e *lab.Env) error {
 		intervals, window = []time.Duration{handoverIntervals[0], handoverIntervals[2]}, handoverWindowShort
 	}
 	points := make([][]handoverPoint, len(handoverSettings))
-	err := inTestbed(ctx, e, testbedMean(), func(n *testbedNet, c *cutNet) error {
+	err := inTestbed(ctx, e, sctpHandoverName, testbedMean(), func(n *testbedNet, c *cutNet) error {
 		for i, setting := range handoverSettings {
 			for _, interval := range intervals {
 				p := handoverPoint{interval: interval}
@@ -146,7 +146,7 @@ func handoverReport(points [][]handoverPoint, window time.Duration) *report.Repo
 		Experiment: sctpHandoverName, Title: "HB.interval over the return from UMTS to WLAN",
 		Notes: []string{
 			fmt.Sprintf("The server sends as fast as it can. The WLAN is cut for %v, and comes back without a word; octets that the terminal gets count from then on, for %v. A window without data by WLAN counts with its length.", handoverAway, window),
-			"The study's figure has no numbers in its text: throughput falls as HB.interval grows, since data return with an answered heartbeat. By the RFCs these come each RTO and HB.interval, the latter within half an RTO: on average data wait half of it.",
+			"The study's figure has no numbers in its text: throughput falls as HB.interval grows, since data return with an answered heartbeat. By the RFCs these come each HB.interval and RTO, within half an RTO; their clock begins about when the WLAN goes, so that data wait for what is left of them when it is back.",
 			"The figure's RTO.Max of 180 ms is less than the round trip of UMTS: what goes by it is taken for lost again and again, and sent again by the WLAN, whose return is noticed by that, whatever HB.interval is.",
 		},
 	}

@@ -82,7 +82,7 @@ func runSCTPSeamless(ctx context.Context, e *lab.Env) error {
 		f.row = seamlessRowShort // without loss
 	}
 	runs := cmp.Or(e.Runs, seamlessRuns)
-	err := inTestbed(ctx, e, testbedMean(), func(n *testbedNet, c *cutNet) (err error) {
+	err := inTestbed(ctx, e, sctpSeamlessName, testbedMean(), func(n *testbedNet, c *cutNet) (err error) {
 		if f.moves, err = f.handovers(ctx, n, c, runs); err != nil {
 			return err
 		}
@@ -92,13 +92,13 @@ func runSCTPSeamless(ctx context.Context, e *lab.Env) error {
 		return f.inARow(ctx, n, c)
 	})
 	if err == nil && !short {
-		err = inTestbed(ctx, e, testbedMeasured(), func(n *testbedNet, c *cutNet) (err error) {
+		err = inTestbed(ctx, e, sctpSeamlessName, testbedMeasured(), func(n *testbedNet, c *cutNet) (err error) {
 			f.shaky, err = f.handovers(ctx, n, c, runs)
 			return err
 		})
 	}
 	if err == nil && !short {
-		err = inTestbed(ctx, e, testbedMean().losing(seamlessLoss), func(n *testbedNet, c *cutNet) error { return f.inARow(ctx, n, c) })
+		err = inTestbed(ctx, e, sctpSeamlessName, testbedMean().losing(seamlessLoss), func(n *testbedNet, c *cutNet) error { return f.inARow(ctx, n, c) })
 	}
 	if err != nil {
 		return err
@@ -116,8 +116,8 @@ func (n *testbedNet) settle(ctx context.Context) error {
 }
 
 // inTestbed draws the testbed, with what associations of its terminal need.
-func inTestbed(ctx context.Context, e *lab.Env, w testbedWorld, do func(*testbedNet, *cutNet) error) (err error) {
-	n, err := drawTestbed(ctx, e, sctpSeamlessName, w)
+func inTestbed(ctx context.Context, e *lab.Env, name string, w testbedWorld, do func(*testbedNet, *cutNet) error) (err error) {
+	n, err := drawTestbed(ctx, e, name, w)
 	if err != nil {
 		return err
 	}
