@@ -27,7 +27,7 @@ func newAccountant(t *testing.T) *accountant {
 	a := &accountant{more: make(chan struct{}, 1), window: maxUnderWay}
 	a.log, a.name = slog.New(slog.DiscardHandler), "ggsn"
 	a.at = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8:9::1")}
-	a.apns.Store(&map[string]toldOf{"internet": {UserOfTerminal, true}})
+	a.apns.Store(&map[string]toldOf{"internet": {UserOfTerminal, true, true}})
 	var err error
 	if a.spool, err = kept.OpenSpool(filepath.Join(t.TempDir(), "spool"), 1<<20); err != nil {
 		t.Fatal(err)
