@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -43,7 +44,7 @@ var causeOf = [ggsn.NumEnds]uint32{
 func (a *asker) attributes(e *ggsn.Event) (to radius.Attributes) {
 	x, of := &e.Context, a.toldOf(e.Context.APN)
 	to.Integer(radius.AcctStatusType, statusOf[e.Kind])
-	to.Text(radius.AcctSessionID, a.sessionID(x.ChargingID, x.Created))
+	to.Text(radius.AcctSessionID, sessionID(a.at[0], x.ChargingID, x.Created))
 	to.Integer(radius.EventTimestamp, uint32(e.Time.Unix()))
 	to.Text(radius.UserName, userName(x, of.user))
 	a.terminal(&to, x)
@@ -95,7 +96,7 @@ func authentic(of toldOf) uint32 {
 // ofNode are the attributes of an Accounting-Request of the whole node.
 func (a *asker) ofNode(status uint32, now time.Time) (to radius.Attributes) {
 	to.Integer(radius.AcctStatusType, status)
-	to.Text(radius.AcctSessionID, a.sessionID(0, now))
+	to.Text(radius.AcctSessionID, sessionID(a.at[0], 0, now))
 	to.Integer(radius.EventTimestamp, uint32(now.Unix()))
 	a.self(&to)
 	return to
@@ -103,6 +104,6 @@ func (a *asker) ofNode(status uint32, now time.Time) (to radius.Attributes) {
 
 // sessionID names a context: address of the node and Charging-ID, as its charging records do (TS
 // 29.061 section 16.4.3), and when it began, for after a crash a Charging-ID may come again.
-func (a *asker) sessionID(chargingID uint32, began time.Time) string {
-	return strings.ToUpper(fmt.Sprintf("%s%08x-%08x", hex.EncodeToString(a.at[0].AsSlice()), chargingID, uint32(began.Unix())))
+func sessionID(node netip.Addr, chargingID uint32, began time.Time) string {
+	return strings.ToUpper(fmt.Sprintf("%s%08x-%08x", hex.EncodeToString(node.AsSlice()), chargingID, uint32(began.Unix())))
 }

@@ -22,12 +22,12 @@ import (
 )
 
 // newAccountant is one whose server answers if somebody does so for it.
-func newAccountant(t *testing.T) *accountant {
+func newAccountant(t testing.TB) *accountant {
 	t.Helper()
 	a := &accountant{more: make(chan struct{}, 1), window: maxUnderWay}
 	a.log, a.name = slog.New(slog.DiscardHandler), "ggsn"
 	a.at = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8:9::1")}
-	a.apns.Store(&map[string]toldOf{"internet": {UserOfTerminal, true}})
+	a.apns.Store(&map[string]toldOf{"internet": {UserOfTerminal, true, true}})
 	var err error
 	if a.spool, err = kept.OpenSpool(filepath.Join(t.TempDir(), "spool"), 1<<20); err != nil {
 		t.Fatal(err)
@@ -220,5 +220,17 @@ func TestAccountingKeys(t *testing.T) {
 	s, err := kept.OpenSpool(spool, 1<<20)
 	if err != nil || s.Info().Records == 0 {
 		t.Errorf("nothing is in %s: %v", spool, err)
+	}
+}
+
+// BenchmarkAccount is what a record costs the loop of the engine until it is in the file.
+func BenchmarkAccount(b *testing.B) {
+	a := newAccountant(b)
+	events := []ggsn.Event{told(ggsn.ContextDeleted, ggsn.EndIdle)}
+	b.ReportAllocs()
+	for b.Loop() {
+		a.add(events)
+		n, _, _ := a.spool.Take()
+		a.spool.Done(n)
 	}
 }

@@ -5,6 +5,7 @@ package ggsnrole
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -43,7 +44,10 @@ func openAccountant(cfg *Settings, log *slog.Logger) (*accountant, error) {
 	if left := a.spool.Info().Records; left > 0 {
 		log.Info("accounting goes on with what an earlier process has left", "records", left)
 	}
-	return a, a.open(cfg, settings, log)
+	if err = a.open(cfg, settings, log); err != nil {
+		return nil, errors.Join(err, a.spool.Close())
+	}
+	return a, nil
 }
 
 // run tells servers until the sockets are closed.
@@ -80,7 +84,7 @@ func (a *accountant) syncAgain(ctx context.Context) {
 func (a *accountant) add(events []ggsn.Event) {
 	told := false
 	for i := range events {
-		if e := &events[i]; e.Kind <= ggsn.ContextDeleted && e.Context.Account != nil {
+		if e := &events[i]; e.Kind <= ggsn.ContextDeleted && e.Context.Account != nil && a.toldOf(e.Context.APN).accounted {
 			attributes := a.attributes(e)
 			a.put(e.Time, &attributes)
 			told = true

@@ -18,14 +18,16 @@ import (
 	"github.com/isthmus-net/isthmus/lab/peers"
 )
 
-// newAccountingCore is a core that tells a server at an address, with the lines of its access point.
-func newAccountingCore(t *testing.T, server, apn string) *core {
+// newAccountingCore is a core that tells a server at an address, with the lines of its access point, and
+// the file of its charging records.
+func newAccountingCore(t *testing.T, server, apn string) (c *core, charging string) {
 	t.Helper()
 	dir := t.TempDir()
 	writePrivate(t, filepath.Join(dir, "secret"), "xyzzy5461\n")
-	node := fmt.Sprintf("radius_timeout = \"200ms\"\nradius_tries = 2\nradius_dead_time = \"1s\"\naccounting_file = %q\n[[ggsn.radius]]\naddress = %q\nuse = \"both\"\nsecret_file = %q\n",
-		filepath.Join(dir, "spool"), server, filepath.Join(dir, "secret"))
-	return newCore(t, node, "pool4 = [\"10.45.0.0/16\"]\npool6 = [\"2001:db8:6000::/44\"]\naccounting = \"radius\"\n"+apn)
+	charging = filepath.Join(dir, "charging.jsonl")
+	node := fmt.Sprintf("radius_timeout = \"200ms\"\nradius_tries = 2\nradius_dead_time = \"1s\"\naccounting_file = %q\ncharging_file = %q\n[[ggsn.radius]]\naddress = %q\nuse = \"both\"\nsecret_file = %q\n",
+		filepath.Join(dir, "spool"), charging, server, filepath.Join(dir, "secret"))
+	return newCore(t, node, "pool4 = [\"10.45.0.0/16\"]\npool6 = [\"2001:db8:6000::/44\"]\naccounting = \"radius\"\n"+apn), charging
 }
 
 // record is what a server was told, by the names of its dictionary, without quotation marks.
@@ -77,7 +79,7 @@ func (c *core) remove(t *testing.T, r *gtp.CreateResponse) {
 func TestFreeRADIUSAccounting(t *testing.T) {
 	for _, at := range []string{nodeAddr[false].String(), nodeAddr[true].String()} {
 		t.Run(at, func(t *testing.T) {
-			c := newAccountingCore(t, at, "authenticate = \"radius\"\n")
+			c, charging := newAccountingCore(t, at, "authenticate = \"radius\"\n")
 			file := filepath.Join(t.TempDir(), "detail")
 			c.startAccounting(t, peers.FreeRADIUS{Listen: netip.AddrPortFrom(netip.MustParseAddr(at), 1812), Secret: "xyzzy5461", Detail: file})
 			c.serve(t)
@@ -111,6 +113,9 @@ func TestFreeRADIUSAccounting(t *testing.T) {
 			if up, down := stop.number("Acct-Input-Packets"), stop.number("Acct-Output-Packets"); up != engine.UpPackets || down != engine.DownPackets {
 				t.Errorf("it has %d packets up and %d down, the engine %+v", up, down, engine)
 			}
+			if of := charges(t, charging); len(of) != 1 || of[0].Session != stop["Acct-Session-Id"] || of[0].UpOctets != engine.UpOctets || of[0].DownOctets != engine.DownOctets {
+				t.Errorf("charging records %+v", of)
+			}
 			for name, want := range map[string]string{
 				"User-Name": "nemo", "Framed-IP-Address": "10.45.7.7", "Framed-IPv6-Prefix": "2001:db8:6000:77::/64", "Framed-Interface-Id": "0:0:0:9",
 				"Class": "0x676f6c64", "Called-Station-Id": "internet", "Acct-Authentic": "RADIUS", "Acct-Terminate-Cause": "User-Request",
@@ -131,7 +136,7 @@ func TestFreeRADIUSAccounting(t *testing.T) {
 // TestAccountingKilled loses no record while the server is away and the process is killed, more than
 // once: each context has its Start and, if it has ended, its Stop behind it.
 func TestAccountingKilled(t *testing.T) {
-	c := newAccountingCore(t, nodeAddr[false].String(), "")
+	c, charging := newAccountingCore(t, nodeAddr[false].String(), "")
 	file := filepath.Join(t.TempDir(), "detail")
 	server := peers.FreeRADIUS{Listen: netip.AddrPortFrom(nodeAddr[false], 1812), Secret: "xyzzy5461", Detail: file}
 	want := map[string]int{} // records of each IMSI
@@ -191,6 +196,9 @@ func TestAccountingKilled(t *testing.T) {
 	if len(began) != 4*each || len(ended) != 4*each/2 {
 		t.Errorf("%d sessions began and %d ended, want %d and %d", len(began), len(ended), 4*each, 4*each/2)
 	}
+	if of := charges(t, charging); len(of) != len(ended) {
+		t.Errorf("%d charging records, want %d", len(of), len(ended))
+	}
 	for id := range ended {
 		if !began[id] {
 			t.Errorf("%s has ended and never began", id)
@@ -202,7 +210,7 @@ func TestAccountingKilled(t *testing.T) {
 // that it is gone, when it is back at the latest; with what it keeps it goes on in silence.
 func TestAccountingOff(t *testing.T) {
 	for _, keep := range []bool{false, true} {
-		c := newAccountingCore(t, nodeAddr[false].String(), "")
+		c, _ := newAccountingCore(t, nodeAddr[false].String(), "")
 		text, err := os.ReadFile(c.path)
 		if err != nil {
 			t.Fatal(err)

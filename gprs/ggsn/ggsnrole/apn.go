@@ -42,7 +42,7 @@ type APN struct {
 	SessionLimit, IdleLimit          time.Duration
 	Authenticate                     Authenticate
 	RADIUSUser                       UserName
-	Accounting                       Authenticate
+	Accounting                       AccountTo
 	AccountingInterval               time.Duration // 0: as the server says
 	Interface, VRF                   string        // empty: those of the section; see [Settings.device]
 }
@@ -132,8 +132,8 @@ func (a *APN) keys() []key.Key {
 			`Who says which terminals may come in: "radius" asks the servers of [[ggsn.radius]]; "none" lets all in that the SGSN does. Without an answer a terminal is refused with cause 204, by a refusal with 209.`),
 		key.Of("radius_user", &a.RADIUSUser, string(UserOfTerminal), key.OneOf(UserOfTerminal, UserOfMSISDN, UserOfIMSI), key.Live,
 			`What they are called there: "terminal" is the name that they give, with their password, and if they give none their MSISDN, or IMSI; "msisdn" and "imsi" are always these, and the password is the same.`),
-		key.Of("accounting", &a.Accounting, string(ByNobody), key.OneOf(ByNobody, ByRADIUS), key.Live,
-			`Who is told of contexts, what they carry and why they end: "radius" tells the servers of [[ggsn.radius]] that are for accounting, "none" nobody. Sessions that there are stay as they began.`),
+		key.Of("accounting", &a.Accounting, string(ToNobody), key.OneOf(ToNobody, ToRADIUS, ToFile), key.Live,
+			`Who is told of contexts, what they carry and why they end: "radius" tells the servers of [[ggsn.radius]] that are for accounting, and charging_file, "file" that alone, "none" nobody. Sessions that there are stay as they began.`),
 		key.Of("accounting_interval", &a.AccountingInterval, "0s", orZero(key.Duration(time.Minute, 24*time.Hour)), key.Live,
 			`How often they are told of a context that lasts; "0s" as the server says that lets the terminal in. RFC 2869, section 5.16.`),
 		key.Of("interface", &a.Interface, "", key.Optional(key.Interface), key.Restart,

@@ -34,8 +34,9 @@ type asker struct {
 
 // toldOf is how servers are told of terminals at an access point.
 type toldOf struct {
-	user    UserName
-	granted bool // by a server
+	user      UserName
+	granted   bool // by a server
+	accounted bool // to a server
 }
 
 // heapOf is what waits to be taken, all at once.
@@ -107,7 +108,7 @@ func (a *asker) open(cfg *Settings, settings radius.Settings, log *slog.Logger) 
 func (a *asker) follow(cfg *Settings) {
 	apns := map[string]toldOf{}
 	for i := range cfg.APNs {
-		apns[cfg.APNs[i].Name] = toldOf{cfg.APNs[i].RADIUSUser, cfg.APNs[i].Authenticate == ByRADIUS}
+		apns[cfg.APNs[i].Name] = toldOf{cfg.APNs[i].RADIUSUser, cfg.APNs[i].Authenticate == ByRADIUS, cfg.APNs[i].Accounting == ToRADIUS}
 	}
 	a.apns.Store(&apns)
 }

@@ -31,7 +31,10 @@ func openAuthorizer(cfg *Settings, log *slog.Logger) (*authorizer, error) {
 	}
 	a := new(authorizer)
 	a.asks.wake = make(chan struct{}, 1)
-	return a, a.open(cfg, settings, log)
+	if err = a.open(cfg, settings, log); err != nil {
+		return nil, err
+	}
+	return a, nil
 }
 
 // run asks and answers until the sockets are closed. grant is given what has been decided.

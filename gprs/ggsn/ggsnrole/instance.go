@@ -60,6 +60,7 @@ type GGSN struct {
 	who      *ggsn.Subscribers // by cfg
 	radius   *authorizer       // nil: no server is asked
 	accounts *accountant       // nil: no server is told
+	charges  *charger          // nil: nothing is written
 	saved    *kept.Saved
 	adopted  int             // contexts of an earlier process
 	draining bool            // contexts are refused
@@ -82,6 +83,7 @@ func New(cfg Settings, log *slog.Logger) (*GGSN, error) {
 	}
 	g := &GGSN{name: cfg.Name, log: log, ready: make(chan struct{}), cfg: cfg, who: who, names: cfg.interfaces()}
 	g.warnOf(who)
+	g.charges = newCharger(&cfg, log)
 	if g.vrfs = cfg.vrfs(g.names); len(g.names) > maxNetworks {
 		return nil, errors.New("there are too many interfaces: let access points share some")
 	}
@@ -105,6 +107,9 @@ func (g *GGSN) settled(out *ggsn.Output) {
 	}
 	if g.accounts != nil {
 		g.accounts.add(out.Events)
+	}
+	if g.charges != nil {
+		g.charges.add(out.Events)
 	}
 }
 

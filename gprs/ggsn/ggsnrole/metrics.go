@@ -39,6 +39,7 @@ func (g *GGSN) Collect(emit func(role.Metric)) {
 	emit(role.Level("delegated_prefixes", "Contexts with a delegated prefix.", float64(sizes.Delegated)))
 	g.radius.collect(emit, &s, sizes.Waiting)
 	g.accounts.collect(emit)
+	g.charges.collect(emit)
 	emit(role.Count("log_lines_lost_total", "Events that the log was too slow for.", g.events.Lost()))
 	eachDropped(&s, func(reason string, n uint64) { emit(role.Dropped(reason, n)) })
 	g.mu.Lock()

@@ -62,6 +62,8 @@ func (s *Settings) radiusKeys() []key.Key {
 			"File in which records for accounting wait until a server has them, also over a crash. Empty: /var/lib/isthmus/NAME.ggsn-accounting.state."),
 		key.Of("accounting_size", &s.AccountingSize, 256<<20, key.Count(1<<20), key.Restart,
 			"Octets of records that may wait, of about 400 each; what does not fit any more is lost, and counted."),
+		key.Of("charging_file", &s.ChargingFile, key.Example("/var/lib/isthmus/charging.jsonl"), key.Optional(key.File), key.Restart,
+			"File to which a line of JSON is appended for each context that has ended at an access point with accounting. It may be moved away at any time. Empty: none."),
 		key.Tables("radius", &s.RADIUS, "RADIUS server", `{ address = "192.0.2.10", secret_file = "/etc/isthmus/radius.secret" }`, (*RADIUS).keys, key.Restart,
 			"RADIUS servers, in their order: the first that answers is asked. Each is a section of its own:\n"+
 				"  [[ggsn.radius]]\n  address = \"192.0.2.10\"                       of either family\n"+
@@ -80,6 +82,16 @@ type Authenticate string
 const (
 	ByNobody Authenticate = "none"
 	ByRADIUS Authenticate = "radius"
+)
+
+// AccountTo is who is told of contexts.
+type AccountTo string
+
+// Those who may be.
+const (
+	ToNobody AccountTo = "none"
+	ToRADIUS AccountTo = "radius"
+	ToFile   AccountTo = "file"
 )
 
 // UserName is what a terminal is called where a server is asked.
@@ -145,7 +157,10 @@ func (s *Settings) checkRADIUS(c *config.Checker) {
 		if s.APNs[i].Authenticate == ByRADIUS && !s.serves(Authentication) && c.OK("radius") {
 			c.Fail(fmt.Sprintf("apn[%d].authenticate", i), "nobody would be let in, because there is no RADIUS server", "add a [[ggsn.radius]] with an address and a secret_file")
 		}
-		if s.APNs[i].Accounting == ByRADIUS && !s.serves(Accounting) && c.OK("radius") {
+		if s.APNs[i].Accounting == ToFile && s.ChargingFile == "" && c.OK("charging_file") {
+			c.Fail(fmt.Sprintf("apn[%d].accounting", i), "nothing would be written, because there is no charging_file", `add charging_file = "/var/lib/isthmus/charging.jsonl" to the section`)
+		}
+		if s.APNs[i].Accounting == ToRADIUS && !s.serves(Accounting) && c.OK("radius") {
 			c.Fail(fmt.Sprintf("apn[%d].accounting", i), "nobody would be told, because there is no RADIUS server for accounting", `add a [[ggsn.radius]] with an address, a secret_file and use = "accounting", or use = "both" to one that there is`)
 		}
 	}

@@ -64,6 +64,7 @@ type Settings struct {
 	RADIUSTries                   int
 	AccountingFile                string // empty: one named after the instance
 	AccountingSize                int    // octets
+	ChargingFile                  string // empty: none
 	APNs                          []APN
 }
 

@@ -59,7 +59,7 @@ func (a *APN) engine(vrf uint8) ggsn.APN {
 		Marks: a.marks(), MarkInner: a.MarkInner,
 		SequenceNumbers: a.SequenceNumbers, UserToUser: ueToUE[a.UEToUE],
 		DirectTunnel: a.DirectTunnel, AnyOuterSource: !a.CheckOuter, SilentICMP: !a.ICMPErrors, Authorize: a.Authenticate == ByRADIUS,
-		Account: a.Accounting == ByRADIUS, Interim: a.AccountingInterval,
+		Account: a.Accounting != ToNobody, Interim: a.AccountingInterval,
 		SessionLimit: a.SessionLimit, IdleLimit: a.IdleLimit,
 	}
 	e.DNS4, e.DNS6 = families(a.DNS)
