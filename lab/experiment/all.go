@@ -78,6 +78,7 @@ var All = []lab.Experiment{
 	sctpTSN,
 	sctpRestore,
 	sctpParameters,
+	study2010,
 	sctpTransports,
 	sctpStreamsExperiment,
 	{
