@@ -75,6 +75,7 @@ var All = []lab.Experiment{
 	sctpFailover,
 	sctpThroughput,
 	sctpFairness,
+	sctpPrefixes,
 	sctpTSN,
 	sctpRestore,
 	sctpParameters,

@@ -47,10 +47,10 @@ func TestXLATTour(t *testing.T) {
 	runShort(t, gprsXLAT)
 }
 
-// A router behind a UE has a prefix for the hosts behind it, each step checks itself.
+// A router behind a UE has a prefix for the hosts behind it, and a UE has two prefixes; each step checks itself.
 func TestDelegatedPrefix(t *testing.T) {
 	t.Parallel()
-	runShort(t, ggsnPD)
+	runShort(t, ggsnPD, sctpPrefixes)
 }
 
 // A UE with private IPv4 reaches IPv6, and is reached, whatever NAT is at its GGSN.

@@ -23,7 +23,7 @@ var study2010 = lab.Experiment{
 
 // studyExperiments are those of table 1 and of figures 2 to 12, in their order, and what the study left open.
 var studyExperiments = []lab.Experiment{
-	umtsWLAN, sctpTSN, sctpFailover, sctpRestore, sctpTransports, sctpStreamsExperiment, sctpHandover, sctpParameters, sctpSeamless,
+	umtsWLAN, sctpTSN, sctpFailover, sctpRestore, sctpTransports, sctpStreamsExperiment, sctpHandover, sctpParameters, sctpSeamless, sctpPrefixes,
 }
 
 // onOnePage runs experiments, and gathers what they have found.
