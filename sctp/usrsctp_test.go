@@ -345,7 +345,7 @@ func TestUsrsctpRestarts(t *testing.T) {
 		second := w.peer(by, theirs, ours, "source=1", "count=20", "heartbeat=0")
 		w.restoreBoth()
 		w.happens(events, sctp.Restarted)
-		if _, _, err := conn.ReadMessage(nil); !errors.Is(err, sctp.ErrRestarted) {
+		if _, _, err := conn.ReadMessage(make([]byte, 1)); !errors.Is(err, sctp.ErrRestarted) {
 			w.t.Errorf("error %v, want that the peer has begun again", err)
 		}
 		received, err := readAll(conn, 20)

@@ -25,7 +25,7 @@ import (
 func newAccountant(t testing.TB) *accountant {
 	t.Helper()
 	a := &accountant{more: make(chan struct{}, 1), window: maxUnderWay}
-	a.log, a.name = slog.New(slog.DiscardHandler), "ggsn"
+	a.log, a.name, a.mnc = slog.New(slog.DiscardHandler), "ggsn", 2
 	a.at = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8:9::1")}
 	a.apns.Store(&map[string]toldOf{"internet": {UserOfTerminal, true, true}})
 	var err error

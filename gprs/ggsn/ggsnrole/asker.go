@@ -20,7 +20,7 @@ import (
 )
 
 // asker speaks to RADIUS servers for the node. What its loop and that of the engine tell each other
-// lies in a heap between them, so that neither waits for the other with its mutex held.
+// lies in a mailbox between them, so that neither waits for the other with its mutex held.
 type asker struct {
 	log      *slog.Logger
 	client   *radius.Client // with the loop
@@ -28,8 +28,9 @@ type asker struct {
 	sockets  []*port.UDP
 	name     string // of the node
 	at       []netip.Addr
+	mnc      int // digits of its mobile network code in IMSIs
 	apns     atomic.Pointer[map[string]toldOf]
-	answered heapOf[radius.Answer]
+	answered mailbox[radius.Answer]
 }
 
 // toldOf is how servers are told of terminals at an access point.
@@ -39,14 +40,14 @@ type toldOf struct {
 	accounted bool // to a server
 }
 
-// heapOf is what waits to be taken, all at once.
-type heapOf[T any] struct {
+// mailbox is what waits to be taken, all at once.
+type mailbox[T any] struct {
 	mu   sync.Mutex
 	list []T
 	wake chan struct{}
 }
 
-func (h *heapOf[T]) add(more []T) {
+func (h *mailbox[T]) add(more []T) {
 	if len(more) == 0 {
 		return
 	}
@@ -60,7 +61,7 @@ func (h *heapOf[T]) add(more []T) {
 }
 
 // each calls f with what has come, until ctx is done.
-func (h *heapOf[T]) each(ctx context.Context, f func([]T)) error {
+func (h *mailbox[T]) each(ctx context.Context, f func([]T)) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -77,7 +78,7 @@ func (h *heapOf[T]) each(ctx context.Context, f func([]T)) error {
 
 // open makes the client, with its sockets in the network namespace of the calling thread.
 func (a *asker) open(cfg *Settings, settings radius.Settings, log *slog.Logger) (err error) {
-	a.log, a.name, a.at = log, cfg.Name, cfg.addresses()
+	a.log, a.name, a.at, a.mnc = log, cfg.Name, cfg.addresses(), cfg.MNCDigits
 	a.answered.wake = make(chan struct{}, 1)
 	a.follow(cfg)
 	if a.client, err = radius.NewClient(settings, rand.Reader); err != nil {

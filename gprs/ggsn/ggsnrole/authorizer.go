@@ -19,7 +19,7 @@ import (
 // authorizer asks RADIUS servers for the engine.
 type authorizer struct {
 	asker
-	asks heapOf[ggsn.Ask]
+	asks mailbox[ggsn.Ask]
 }
 
 // openAuthorizer makes one, with its sockets in the network namespace of the calling thread; nil: there

@@ -48,6 +48,7 @@ type Settings struct {
 	EchoInterval, PathHold        time.Duration
 	DefaultAPN                    string
 	SubscribersFile               string // empty: everybody may attach
+	MNCDigits                     int
 	Interface                     string
 	Route                         bool
 	Address4, Address6            netip.Addr // not valid: one of this host
@@ -121,6 +122,7 @@ func (s *Settings) nodeKeys(std ggsn.Settings) []key.Key {
 			"How long an answer is waited for. TS 29.060, section 11: T3-RESPONSE."),
 		key.Of("n3_requests", &s.N3Requests, std.N3Requests, key.Integer[int](1, 10), key.Live,
 			"How often a request is sent, the first time counted. TS 29.060, section 11: N3-REQUESTS."),
+		key.Of("mnc_digits", &s.MNCDigits, 2, key.Integer[int](2, 3), key.Restart, "Digits of the mobile network code in the IMSIs of subscribers, 2 or 3: servers are told country and network. TS 23.003, section 2.2."),
 		key.Of("echo_interval", &s.EchoInterval, "1m", orZero(key.Duration(time.Minute, 24*time.Hour)), key.Live,
 			`Time between two Echo Requests to an SGSN that has contexts, a minute at least; "0s" sends none. TS 29.060, section 7.2.1.`),
 		key.Of("path_hold", &s.PathHold, "5m", holdTime, key.Live,

@@ -41,7 +41,7 @@ func (a *asker) terminal(to *radius.Attributes, x *ggsn.ContextInfo) {
 	to.Text(radius.CallingStationID, x.MSISDN.String())
 	if imsi := imsiDigits(x.IMSI); imsi != "" {
 		to.GPPText(gppIMSI, imsi)
-		to.GPPText(gppIMSIOperator, imsi[:min(len(imsi), 5)])
+		to.GPPText(gppIMSIOperator, imsi[:min(len(imsi), 3+a.mnc)])
 	}
 	to.GPPInteger(gppPDPType, map[gtp.PDPType]uint32{gtp.PDPTypeIPv4: 0, gtp.PDPTypeIPv6: 2, gtp.PDPTypeIPv4v6: 3}[x.Type])
 	to.GPPText(gppQoS, qosText(x.QoS))
