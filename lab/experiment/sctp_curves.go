@@ -103,7 +103,7 @@ func (f *sctpCurves) overRTO(wires []sctpClock) error {
 		recovery.Curves[2].Add(s, inSeconds(all[2], (*studySeen).recovered))
 	}
 	for _, c := range wires {
-		if c.most == studyRetrans && !c.failing {
+		if c.most == studyRetrans && !c.failing && c.fresh > 0 {
 			interrupt.Curves[4].Add(c.rto.Seconds(), report.Measured(c.fresh.Seconds()))
 			recovery.Curves[3].Add(c.rto.Seconds(), report.Measured(c.first.Seconds()))
 		}
