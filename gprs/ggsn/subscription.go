@@ -154,7 +154,7 @@ func (a *APN) checkOwned(p netip.Prefix) error {
 	case p != p.Masked() || p.Bits() != bits:
 		return fmt.Errorf("%s is no prefix of %d bits", p, bits)
 	case !slices.ContainsFunc(static, func(q netip.Prefix) bool { return q.Contains(p.Addr()) }):
-		return fmt.Errorf("%s is none of the static addresses of access point %s", p, a.Name)
+		return fmt.Errorf("%s is none of the static addresses of access point %s: give it one of those, or add it to them", p, a.Name)
 	}
 	return nil
 }

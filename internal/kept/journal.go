@@ -89,7 +89,7 @@ func (j *Journal) read() (map[string][]byte, error) {
 		all = []byte(journalMark)
 	}
 	if len(all) < len(journalMark) || string(all[:len(journalMark)]) != journalMark {
-		return nil, fmt.Errorf("%s is no state of isthmus: name another state_file, or remove it", j.path)
+		return nil, fmt.Errorf("%s is no state of isthmus: name another file for it, or remove it", j.path)
 	}
 	records, n, clean := replay(all[len(journalMark):])
 	j.Clean = clean

@@ -77,6 +77,10 @@ func (s *Subscriber) check(c *config.Checker) {
 	for i, a := range s.APNs {
 		at := fmt.Sprintf("apn[%d]", i)
 		switch {
+		case len(a.Types) > 0 && a.Address4.IsValid() && !slices.Contains(a.Types, IPv4) && !slices.Contains(a.Types, IPv4v6):
+			c.Fail(at+".address4", "contexts there have no IPv4 by types", "leave the address out, or add ipv4 or ipv4v6 to types")
+		case len(a.Types) > 0 && a.Prefix6.IsValid() && !slices.Contains(a.Types, IPv6) && !slices.Contains(a.Types, IPv4v6):
+			c.Fail(at+".prefix6", "contexts there have no IPv6 by types", "leave the prefix out, or add ipv6 or ipv4v6 to types")
 		case a.Name == "" && !c.Failed(at+".name"):
 			c.Fail(at, "this access point has no name", `add name = "internet"`)
 		case a.Name != "" && slices.ContainsFunc(s.APNs[:i], func(b APN) bool { return strings.EqualFold(a.Name, b.Name) }):

@@ -123,6 +123,7 @@ func TestReadErrors(t *testing.T) {
 		{name: "addresses that no one can register", text: "[[subscriber]]\nimsi = \"001010123456789\"\npublic_ids = \"tel:+1555\"", line: ":3:", want: "no one can register"},
 		{name: "an address of no host", text: alice + "password = \"x\"\n[[subscriber.apn]]\nname = \"a\"\naddress4 = \"10.1.2.0/24\"", line: ":6:", want: "not an IPv4 address"},
 		{name: "a prefix of no link", text: alice + "password = \"x\"\n[[subscriber.apn]]\nname = \"a\"\nprefix6 = \"2001:db8::/56\"", line: ":6:", want: "is no /64"},
+		{name: "an address of no type", text: alice + "password = \"x\"\n[[subscriber.apn]]\nname = \"a\"\ntypes = [\"ipv6\"]\naddress4 = \"10.1.2.3\"", line: ":7:", want: "no IPv4 by types"},
 		{name: "a static address of two", text: alice + "password = \"x\"\n[[subscriber.apn]]\nname = \"a\"\naddress4 = \"10.1.2.3\"\n[[subscriber]]\nimsi = \"001010123456789\"\n[[subscriber.apn]]\nname = \"A\"\naddress4 = \"10.1.2.3\"", line: ":11:", want: "there twice"},
 		{name: "an address of record of two", text: two + "[[subscriber]]\nprivate_id = \"carol\"\npassword = \"x\"\npublic_ids = \"sip:bob@IMS.EXAMPLE\"", line: ":22:", want: "there twice"},
 		{name: "an IMSI of two", text: "[[subscriber]]\nimsi = \"001010123456789\"\n[[subscriber]]\nimsi = \"001010123456789\"", line: ":4:", want: "there twice"},

@@ -24,7 +24,7 @@ import (
 // newAccountant is one whose server answers if somebody does so for it.
 func newAccountant(t testing.TB) *accountant {
 	t.Helper()
-	a := &accountant{more: make(chan struct{}, 1), window: maxUnderWay}
+	a := &accountant{more: make(chan struct{}, 1), under: map[uint64]string{}, window: maxUnderWay}
 	a.log, a.name, a.mnc = slog.New(slog.DiscardHandler), "ggsn", 2
 	a.at = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8:9::1")}
 	a.apns.Store(&map[string]toldOf{"internet": {UserOfTerminal, true, true}})
@@ -94,7 +94,12 @@ func TestAccountingRequest(t *testing.T) {
 	start, stop := told(ggsn.ContextCreated, 0), told(ggsn.ContextDeleted, ggsn.EndIdle)
 	a.add([]ggsn.Event{start, stop, {Kind: ggsn.ContextDeleted}, {Kind: ggsn.PathDown}})
 	var out radius.Output
-	a.send(start.Time.Add(3*time.Second), &out)
+	for range 2 { // each when that before it is answered
+		a.send(start.Time.Add(3*time.Second), &out)
+		for n := range a.under {
+			a.judge([]radius.Answer{{Ticket: n, Code: radius.AccountingResponse}})
+		}
+	}
 	if len(out.UDP) != 2 {
 		t.Fatalf("%d requests", len(out.UDP))
 	}
@@ -130,6 +135,57 @@ func TestAccountingCauses(t *testing.T) {
 	}
 }
 
+// TestAccountingOrder has one record of a session under way at a time, whatever is lost, and one of the whole node
+// alone.
+func TestAccountingOrder(t *testing.T) {
+	a := newAccountant(t)
+	for i := range 2 {
+		for _, kind := range []ggsn.EventKind{ggsn.ContextCreated, ggsn.ContextDeleted} {
+			e := told(kind, ggsn.EndPeer)
+			e.Context.ChargingID = uint32(i)
+			a.add([]ggsn.Event{e})
+		}
+	}
+	a.whole(radius.AcctOn)
+	now := time.Now()
+	var sent []uint32
+	for range 10 {
+		var out radius.Output
+		a.send(now, &out)
+		var under []uint64
+		for n := range a.under {
+			under = append(under, n)
+		}
+		slices.Sort(under)
+		for _, d := range out.UDP {
+			attributes, err := radius.ParseAttributes(d.Payload[20:])
+			if err != nil {
+				t.Fatal(err)
+			}
+			status, _ := attributes.FindInteger(radius.AcctStatusType)
+			sent = append(sent, status)
+		}
+		for _, n := range under { // all that was sent is answered
+			a.judge([]radius.Answer{{Ticket: n, Code: radius.AccountingResponse}})
+		}
+		sent = append(sent, 0)
+	}
+	// Start of 0; its Stop and what follows wait for the answer; On waits for all.
+	if want := []uint32{1, 0, 2, 1, 0, 2, 0, 7, 0, 0, 0, 0, 0, 0, 0}; !slices.Equal(sent, want) {
+		t.Errorf("sent %v, want %v", sent, want)
+	}
+}
+
+// TestAccountingFiles says at the check which files cannot be written.
+func TestAccountingFiles(t *testing.T) {
+	folder := t.TempDir()
+	for path, want := range map[string]string{"": "", folder + "/new": "", folder + "/none/new": "no folder", folder: "no file"} {
+		if err := checkFile("charging_file", path); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", path, err, want)
+		}
+	}
+}
+
 // TestAccountingSpool tells what nobody has answered again, in its order, and nothing twice that was;
 // what a process has left its successor tells, with the time that has passed.
 func TestAccountingSpool(t *testing.T) {
@@ -151,8 +207,8 @@ func TestAccountingSpool(t *testing.T) {
 	answers := slices.Clone(out.Answers)
 	answers[1].Code = radius.AccountingResponse // that one was heard
 	a.judge(answers)
-	if a.window != 1 || a.underWay != 0 {
-		t.Errorf("%d of %d are under way while nobody answers", a.underWay, a.window)
+	if a.window != 1 || len(a.under) != 0 {
+		t.Errorf("%d of %d are under way while nobody answers", len(a.under), a.window)
 	}
 	if spool := a.spool.Info(); spool.Records != 2 {
 		t.Errorf("%d records are left", spool.Records)

@@ -22,10 +22,10 @@ import (
 // SGSN leaves, and stays there until a server has it.
 type accountant struct {
 	asker
-	spool    *kept.Spool
-	more     chan struct{} // there is something in the spool
-	underWay int           // with the loop
-	window   int           // likewise: how many may be under way
+	spool  *kept.Spool
+	more   chan struct{}     // there is something in the spool
+	under  map[uint64]string // with the loop: the sessions of the records under way, by their numbers
+	window int               // likewise: how many may be under way
 }
 
 // maxUnderWay is how many records may wait for servers at a time.
@@ -37,7 +37,7 @@ func openAccountant(cfg *Settings, log *slog.Logger) (*accountant, error) {
 	if err != nil || len(settings.Servers) == 0 {
 		return nil, err
 	}
-	a := &accountant{more: make(chan struct{}, 1), window: maxUnderWay}
+	a := &accountant{more: make(chan struct{}, 1), under: map[uint64]string{}, window: 1}
 	if a.spool, err = kept.OpenSpool(kept.SavedPath(cfg.AccountingFile, cfg.Name, "ggsn-accounting"), cfg.AccountingSize); err != nil {
 		return nil, err
 	}
@@ -113,9 +113,10 @@ func (a *accountant) wake() {
 	}
 }
 
-// send tells servers what may be under way.
+// send tells servers what may be under way. What repeats does not keep its order, so that of a session one
+// record is under way at a time, and one of the whole node alone.
 func (a *accountant) send(now time.Time, out *radius.Output) {
-	for a.underWay < a.window {
+	for len(a.under) < a.window {
 		n, record, ok := a.spool.Take()
 		if !ok {
 			return
@@ -125,12 +126,35 @@ func (a *accountant) send(now time.Time, out *radius.Output) {
 			a.spool.Done(n)
 			continue
 		}
-		if a.client.Send(n, request, now, out) != nil {
+		session := sessionOf(request)
+		if !a.mayFollow(session) || a.client.Send(n, request, now, out) != nil {
 			a.spool.GiveBack(n)
 			return
 		}
-		a.underWay++
+		a.under[n] = session
 	}
+}
+
+// wholeNode is the session of records that are of none.
+const wholeNode = ""
+
+// sessionOf is the session that a record is of.
+func sessionOf(r *radius.Request) string {
+	if status, _ := r.Attributes.FindInteger(radius.AcctStatusType); status == radius.AcctOn || status == radius.AcctOff {
+		return wholeNode
+	}
+	id, _ := r.Attributes.Find(radius.AcctSessionID)
+	return string(id)
+}
+
+// mayFollow reports whether a record may be sent while others are under way.
+func (a *accountant) mayFollow(session string) bool {
+	for _, other := range a.under {
+		if other == session || other == wholeNode || session == wholeNode {
+			return false
+		}
+	}
+	return true
 }
 
 // requestOf is the Accounting-Request of a record.
@@ -156,7 +180,7 @@ func (a *accountant) heard(answers []radius.Answer) {
 // the client's times finds out whether one is back.
 func (a *accountant) judge(answers []radius.Answer) {
 	for i := range answers {
-		a.underWay--
+		delete(a.under, answers[i].Ticket)
 		if answers[i].Code == radius.AccountingResponse {
 			a.spool.Done(answers[i].Ticket)
 			a.window = maxUnderWay

@@ -107,6 +107,9 @@ func (s *Settings) checkAPN(c *config.Checker, i int) {
 // checkDelegate wants a pool and a server where prefixes are delegated.
 func (a *APN) checkDelegate(c *config.Checker, path string) {
 	at := path + ".delegate"
+	if a.LinkPrefixes > 1 && len(a.Pool6) == 0 && c.OK(path+".link_prefixes", path+".pool6") {
+		c.Fail(path+".link_prefixes", "there are no prefixes for links", `add pool6 = ["2001:db8:6000::/40"] with prefixes that are routed to this host`)
+	}
 	switch {
 	case a.Delegate == 0 || !c.OK(at, path+".dhcp"):
 	case len(a.Pool6) == 0:

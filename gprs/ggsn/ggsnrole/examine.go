@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -27,6 +28,7 @@ func examine(s *Settings) error {
 		err = errors.Join(err, fmt.Errorf("%s is not an address of this host: write one that ip address shows, or add it to an interface", a))
 	}
 	err = errors.Join(err, kept.CheckSaved(kept.SavedPath(s.StateFile, s.Name, name)))
+	err = errors.Join(err, checkFile("accounting_file", s.AccountingFile), checkFile("charging_file", s.ChargingFile))
 	wrong := map[string]bool{}
 	for _, vrf := range s.vrfs(s.interfaces()) {
 		if vrf != "" {
@@ -161,4 +163,19 @@ func setting(key string) string {
 	}
 	text, _ := os.ReadFile("/proc/sys/" + key)
 	return strings.TrimSpace(string(text))
+}
+
+// checkFile returns why a file that a key names cannot be made, or is none; an empty path is the node's choice.
+func checkFile(key, path string) error {
+	if path == "" {
+		return nil
+	}
+	folder := filepath.Dir(path)
+	if is, err := os.Stat(folder); err != nil || !is.IsDir() {
+		return fmt.Errorf("%s %s: there is no folder %s: make it, or name another file", key, path, folder)
+	}
+	if is, err := os.Lstat(path); err == nil && !is.Mode().IsRegular() {
+		return fmt.Errorf("%s %s: this is no file: name another one", key, path)
+	}
+	return nil
 }

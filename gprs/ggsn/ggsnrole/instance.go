@@ -5,6 +5,7 @@ package ggsnrole
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -214,6 +215,11 @@ func (g *GGSN) open() error {
 	}
 	if g.accounts, err = openAccountant(&g.cfg, g.log); err != nil {
 		return err
+	}
+	if g.charges != nil {
+		if err := g.charges.write(); err != nil { // nothing yet
+			return fmt.Errorf("charging records cannot be written: %w: name another charging_file", err)
+		}
 	}
 	if err := g.openState(); err != nil {
 		return err
