@@ -81,11 +81,23 @@ func Congestion(c net.Conn) string {
 	return name
 }
 
+// setUpTime is how long an association may take to be set up: two INITs that are lost, and some.
+const setUpTime = 10 * time.Second
+
 // Dial connects to a receiver, from the network namespace of the calling thread.
 func Dial(ctx context.Context, p Protocol, address string, o Options) (net.Conn, error) {
 	switch p {
 	case SCTP:
-		return o.SCTP.Dial(ctx, "sctp", address)
+		ctx, cancel := context.WithTimeout(ctx, setUpTime)
+		defer cancel()
+		c, err := o.SCTP.Dial(ctx, "sctp", address)
+		if errors.Is(err, context.DeadlineExceeded) {
+			return nil, fmt.Errorf("nobody at %s has answered for %v: start isthmus lab traffic receive --protocol sctp there", address, setUpTime)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return c, nil
 	case UDP:
 		return new(net.Dialer).DialContext(ctx, "udp", address)
 	case MPTCP:

@@ -183,6 +183,9 @@ func (g *Get) Run(to role.Screen) (err error) {
 	}
 	if err != nil {
 		c.Abort()
+		if errors.Is(err, context.Canceled) && r != nil {
+			return fmt.Errorf("interrupted after %d octets", r.Octets)
+		}
 		return err
 	}
 	end, cancel := context.WithTimeout(context.Background(), closing)

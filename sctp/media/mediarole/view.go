@@ -124,8 +124,10 @@ func (v *view) result(r *fetch.Result, g *Get) {
 	defer t.Flush()
 	row := func(what, text string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", what, fmt.Sprintf(text, args...)) }
 	row("received", "%d octets in %d messages by %d streams, %v", r.Octets, r.Messages, r.Streams, r.Duration.Round(time.Millisecond))
-	row("SHA-256", "%s", r.SHA256)
-	row("of the server", "%s", r.ServerSHA256)
+	if r.ServerSHA256 != "" { // the end has come
+		row("SHA-256", "%s", r.SHA256)
+		row("of the server", "%s", r.ServerSHA256)
+	}
 	row("throughput", "%.3f Mbit/s", r.Throughput)
 	row("one-way delay", "min %v, mean %v, max %v, deviation %v (true if both clocks are equal)", micro(r.DelayMin), micro(r.DelayMean), micro(r.DelayMax), micro(r.DelayDev))
 	row("jitter", "%v (RFC 3550)", micro(r.Jitter))
