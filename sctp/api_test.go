@@ -147,6 +147,7 @@ func TestShutdownWaitsForThePeer(t *testing.T) {
 
 func TestAbort(t *testing.T) {
 	client, server := connect(t, onLoopback())
+	confirmedBoth(t, 2, client, server) // or the answer to a heartbeat may overtake the word of the end
 	client.Abort("going\ndown")
 	_, err := server.Read(make([]byte, 1))
 	if !errors.Is(err, syscall.ECONNRESET) || !strings.HasSuffix(err.Error(), `the peer has aborted: user-initiated abort: "going\ndown"`) {

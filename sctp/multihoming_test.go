@@ -77,6 +77,28 @@ func confirmed(t testing.TB, c *Conn, paths int) Status {
 	return Status{}
 }
 
+// confirmedBoth waits until both ends know so many paths to work, and asks by those that they do not: a first heartbeat
+// that was lost is repeated after an RTO, which tests may have long.
+func confirmedBoth(t testing.TB, paths int, ends ...*Conn) {
+	t.Helper()
+	for range 100 {
+		for _, c := range ends {
+			for _, p := range c.Status().Paths {
+				if !p.Confirmed || p.SRTT == 0 {
+					_ = c.Probe(p.Pair)
+				}
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+		if !slices.ContainsFunc(ends, func(c *Conn) bool {
+			return slices.ContainsFunc(c.Status().Paths, func(p PathStatus) bool { return !p.Confirmed || p.SRTT == 0 }) || len(c.Status().Paths) < paths
+		}) {
+			return
+		}
+	}
+	t.Fatalf("not all of %d paths are confirmed: %+v", paths, ends[len(ends)-1].Status())
+}
+
 // TestCut drops all of one network, silently, while data flows: the association moves to the other one, to a server
 // that has one address, and nothing is lost.
 func TestCut(t *testing.T) {
@@ -198,7 +220,7 @@ func TestLinkDownAndUp(t *testing.T) {
 			par := Defaults()
 			par.RTOInitial, par.RTOMin, par.RTOMax, par.EarlyProbe = 20*time.Second, 20*time.Second, 20*time.Second, false
 			client, server := n.connect(&Config{Parameters: &par}, network, server4+":5000")
-			confirmed(t, client, 1)
+			confirmedBoth(t, 2, client, server)
 			sendsBy(t, client, clientA4)
 			done := make(chan error, 1)
 			go sendNumbered(t, client, 0, 600, done)
