@@ -24,10 +24,15 @@ func listen(t testing.TB, c *Config, network, address string) *Listener {
 	return l
 }
 
-// connect returns both ends of an association over the loopback.
+// connect returns both ends of an association over the loopback, of two paths.
 func connect(t testing.TB, c *Config) (client, server *Conn) {
 	t.Helper()
-	l := listen(t, c, "sctp+udp", "[::1]/127.0.0.1:0")
+	return connectAt(t, c, "[::1]/127.0.0.1:0")
+}
+
+func connectAt(t testing.TB, c *Config, address string) (client, server *Conn) {
+	t.Helper()
+	l := listen(t, c, "sctp+udp", address)
 	client, err := c.Dial(context.Background(), "sctp+udp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
