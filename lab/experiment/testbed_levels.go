@@ -78,7 +78,7 @@ func (n *testbedNet) refuse(ctx context.Context) (passed int, err error) {
 	if err := n.present(ctx, dot1x.Valid); err != nil {
 		return passed, err
 	}
-	if _, err := n.port.AwaitOpen(ctx); err != nil {
+	if err := n.awaitProved(ctx); err != nil {
 		return passed, err
 	}
 	// The first ones may be lost for want of the router's link address, which nobody was told while the port was closed.

@@ -264,17 +264,22 @@ func (n *testbedNet) joinWLAN(ctx context.Context) (err error) {
 
 // associate has the access router notice the terminal, and returns how long that took to prove who it is.
 func (n *testbedNet) associate(ctx context.Context) (time.Duration, error) {
-	wait, cancel := context.WithTimeout(ctx, daemonStart)
-	defer cancel()
 	begin := time.Now()
 	if err := n.port.Associate(n.mac); err != nil {
 		return 0, err
 	}
-	if _, err := n.port.AwaitOpen(wait); err != nil {
-		return 0, err
-	}
-	err := poll(wait, daemonStart, time.Millisecond, func(context.Context) (bool, error) { return !n.supplicant.Proved().IsZero(), nil })
+	err := n.awaitProved(ctx)
 	return n.supplicant.Proved().Sub(begin), err
+}
+
+// awaitProved waits until the terminal has proved who it is, and its link works.
+func (n *testbedNet) awaitProved(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, daemonStart)
+	defer cancel()
+	if _, err := n.port.AwaitOpen(ctx); err != nil {
+		return err
+	}
+	return poll(ctx, daemonStart, time.Millisecond, func(context.Context) (bool, error) { return !n.supplicant.Proved().IsZero(), nil })
 }
 
 // joinUMTS opens a context for the terminal, once RADIUS lets it in.

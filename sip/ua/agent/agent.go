@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -53,23 +54,28 @@ type Event struct {
 
 // Agent is a user agent on this host.
 type Agent struct {
-	set     Settings
-	engine  *ua.Engine
-	host    *port.Host
-	ns      port.Namespace
-	out     ua.Output
-	paths   map[int]*path
-	last    int      // the number of the newest path
-	lost    []func() // close the sockets of paths that are no more
-	calls   map[ua.CallID]*call
-	media   *mediaio.Host
-	work    chan func()
-	told    chan event.AddressChange
-	events  chan Event
-	missed  atomic.Uint64 // events that no one fetched
-	ended   chan struct{}
-	ctx     context.Context // of Run, for what looks for names beside the loop
-	checked time.Time       // when the carrier was
+	set    Settings
+	engine *ua.Engine
+	host   *port.Host // is asked for routes, which nobody keeps waiting
+	links  *port.Host // for links and addresses
+	ns     port.Namespace
+	out    ua.Output
+	paths  map[int]*path
+	last   int      // the number of the newest path
+	lost   []func() // close the sockets of paths that are no more
+	calls  map[ua.CallID]*call
+	media  *mediaio.Host
+	work   chan func()
+	told   chan event.AddressChange
+	events chan Event
+	missed atomic.Uint64 // events that no one fetched
+	ended  chan struct{}
+	ctx    context.Context // of Run, for what looks for names beside the loop
+
+	looking, again bool           // at links and addresses; once more behind it
+	checking       bool           // the carrier
+	checked        time.Time      // when it was
+	asking         sync.WaitGroup // what asks links
 
 	names names
 }
@@ -96,6 +102,11 @@ func New(s Settings) (*Agent, error) {
 		a.ns.Close()
 		return nil, err
 	}
+	if a.links, err = port.OpenHost(); err != nil {
+		a.host.Close()
+		a.ns.Close()
+		return nil, err
+	}
 	a.media = mediaio.NewHost(mediaio.Config{})
 	return a, nil
 }
@@ -111,6 +122,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer close(a.ended)
 	defer a.ns.Close()
 	defer a.host.Close()
+	defer a.links.Close()
+	defer a.asking.Wait()
 	defer a.media.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -125,7 +138,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.ctx = ctx
 	a.resolveOwn(ctx)
 	defer a.closePaths()
-	if err := a.look(time.Now()); err != nil {
+	found, err := a.addresses()
+	if err == nil {
+		err = a.compare(found, time.Now())
+	}
+	if err != nil {
 		return err // such as a port in use
 	}
 	timer := time.NewTimer(time.Hour)
@@ -151,9 +168,9 @@ func (a *Agent) Run(ctx context.Context) error {
 			// looked at each time.
 			a.heed(c, changes)
 			a.flush()
-			a.follow()
+			a.look()
 		case e := <-a.told:
-			a.follow()
+			a.look()
 			a.tell(Event{Address: &e, Time: time.Now()})
 		case now := <-timer.C:
 			a.engine.Tick(now, &a.out)

@@ -32,13 +32,37 @@ type path struct {
 	streams    map[netip.AddrPort]*stream
 }
 
-// look compares the host with the paths: those whose address or link is gone are lost, new
-// ones are opened, and calls go by the one that the routes prefer.
-func (a *Agent) look(now time.Time) error {
-	found, err := a.addresses()
-	if err != nil {
-		return err
+// look asks for the host's links and addresses, beside the loop: the kernel lets such questions wait for whoever
+// changes the host's configuration, and a call must not wait behind them. What is asked for meanwhile is asked
+// once more behind it. After a look that has failed there is another one soon.
+func (a *Agent) look() {
+	if a.looking {
+		a.again = true
+		return
 	}
+	a.looking, a.again = true, false
+	a.asking.Add(1)
+	go func() {
+		found, err := a.addresses()
+		a.asking.Done()
+		a.post(func() {
+			a.looking = false
+			if err == nil {
+				err = a.compare(found, time.Now())
+			}
+			switch {
+			case a.again:
+				a.look()
+			case err != nil:
+				time.AfterFunc(lookAgain, func() { a.post(a.look) })
+			}
+		})
+	}()
+}
+
+// compare compares the host's addresses with the paths: those whose address or link is gone are lost, new
+// ones are opened, and calls go by the one that the routes prefer.
+func (a *Agent) compare(found map[netip.Addr]address, now time.Time) error {
 	for id, p := range a.paths {
 		if f, ok := found[p.Local.Addr()]; ok && f.link == p.link {
 			p.deprecated = f.deprecated
@@ -67,8 +91,7 @@ type linkAddr struct {
 }
 
 // heed does at once what changes say by themselves: paths whose addresses are gone are lost, and calls go by
-// the one that the routes prefer. To look at all links and addresses takes longer, and waits for whoever
-// changes the host's configuration.
+// the one that the routes prefer.
 func (a *Agent) heed(first port.Change, more <-chan port.Change) {
 	gone := map[linkAddr]bool{{first.Address, first.Link}: first.Gone}
 	for len(more) > 0 {
@@ -95,30 +118,33 @@ func (a *Agent) usePreferred(now time.Time) {
 // address may be gone again before its sockets were opened, or a list was interrupted.
 const lookAgain = 50 * time.Millisecond
 
-// follow looks at the host, and again soon if that has failed.
-func (a *Agent) follow() {
-	if err := a.look(time.Now()); err != nil {
-		time.AfterFunc(lookAgain, func() { a.post(a.follow) })
-	}
-}
-
 // carrierEvery is how often the link in use is looked at during a call, for the kernel may
 // take a second to tell that its carrier is gone.
 const carrierEvery = 20 * time.Millisecond
 
-// checkCarrier looks at everything if the link in use has lost its carrier.
+// checkCarrier looks at everything if the link in use has lost its carrier. It asks beside the loop, as look does.
 func (a *Agent) checkCarrier(now time.Time) {
 	if len(a.calls) == 0 || now.Sub(a.checked) < carrierEvery {
 		return
 	}
 	a.checked = now
 	id, ok := a.engine.Using()
-	if !ok {
+	if !ok || a.checking {
 		return
 	}
-	if l, err := a.host.LinkNamed(a.paths[id].link); err == nil && !l.Carrier {
-		a.follow()
-	}
+	a.checking = true
+	link := a.paths[id].link
+	a.asking.Add(1)
+	go func() {
+		l, err := a.links.LinkNamed(link)
+		a.asking.Done()
+		a.post(func() {
+			a.checking = false
+			if err == nil && !l.Carrier {
+				a.look()
+			}
+		})
+	}()
 }
 
 // address is one of the host's, as look sees it.
@@ -130,7 +156,7 @@ type address struct {
 // addresses are those that are ready for use, on links that are up. Tentative ones, those of
 // links alone and the loopback's are not among them.
 func (a *Agent) addresses() (map[netip.Addr]address, error) {
-	list, err := a.host.Addresses()
+	list, err := a.links.Addresses()
 	if err != nil {
 		return nil, err
 	}
