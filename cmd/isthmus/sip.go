@@ -15,6 +15,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/event"
+	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/subscriber"
 	"github.com/isthmus-net/isthmus/sip/aka"
@@ -62,6 +63,7 @@ func (c *SIPUACmd) Run(to streams) error {
 	if err != nil {
 		return role.UsageError{Err: err}
 	}
+	loop.Hurry() // a move waits for a few of its threads in turn
 	a, err := agent.New(set)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/sip/media"
 	"github.com/isthmus-net/isthmus/sip/message"
@@ -43,6 +44,7 @@ func phoneSettings(aor string, server netip.Addr, latch bool) agent.Settings {
 
 // startPhone starts a telephone on a node.
 func startPhone(ctx context.Context, node *lab.Node, set agent.Settings) (*sipPhone, error) {
+	loop.Hurry() // as isthmus sip ua does
 	p := &sipPhone{done: make(chan error, 1)}
 	if err := node.Do(func() (err error) { p.Agent, err = agent.New(set); return err }); err != nil {
 		return nil, fmt.Errorf("the telephone on node %s: %w", node.Name(), err)
