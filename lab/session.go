@@ -134,11 +134,11 @@ func Shell(run, node string, argv []string) error {
 }
 
 // environment is that of a shell in a node of the run in dir: isthmus is in its
-// PATH, and asks the Isthmus of that node.
+// PATH, and asks the Isthmus of that node; so are administration programs.
 func (s *runState) environment(dir, node string) []string {
 	set := []string{
 		"ISTHMUS_LAB_NODE=" + node, runVariable + "=" + dir,
-		"PATH=" + filepath.Join(dir, programDir) + ":" + os.Getenv("PATH"),
+		"PATH=" + filepath.Join(dir, programDir) + ":" + os.Getenv("PATH") + ":" + systemPath,
 		control.SocketVariable + "=" + s.Controls[node],
 	}
 	// Of two variables of one name, programs differ in which they take.

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -82,7 +83,30 @@ func newTestNetwork(t testing.TB) *testNetwork {
 		}
 		return routes("b", 102, "198.51.100.254", "2001:db8:b::fe")
 	})
+	n.client.Do(t, func() error { return carries("a", "b") })
+	n.router.Do(t, func() error { return carries("a", "b", "s") })
+	n.server.Do(t, func() error { return carries("s") })
 	return n
+}
+
+// carries waits until the kernel has noticed the carrier of links: it drops in silence what they are to send before.
+func carries(links ...string) error {
+	for _, name := range links {
+		for try := 0; ; try++ {
+			link, err := netlink.LinkByName(name)
+			if err != nil {
+				return err
+			}
+			if link.Attrs().OperState == netlink.OperUp {
+				break
+			}
+			if try == 3000 {
+				return fmt.Errorf("link %s does not come up: %v", name, link.Attrs().OperState)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	return nil
 }
 
 func sysctl(key, value string) error { return os.WriteFile("/proc/sys/net/"+key, []byte(value), 0) }

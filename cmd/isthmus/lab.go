@@ -198,12 +198,8 @@ func inLab(to streams, work func(context.Context, *lab.Env) error) error {
 		return fmt.Errorf("cannot find this program's own file: %w", err)
 	}
 	e := &lab.Env{Binary: binary, Out: to.out, Limited: lab.Limited()}
-	if found, err := peers.Find(); err == nil {
-		e.Peers = found.Dir
-		// The lab's tools are among them, for a system that has none of its own.
-		if err := os.Setenv("PATH", os.Getenv("PATH")+":"+filepath.Join(found.Dir, "bin")); err != nil {
-			return err
-		}
+	if e.Peers, err = addTools(); err != nil {
+		return err
 	}
 	err = work(ctx, e)
 	switch {
@@ -213,6 +209,16 @@ func inLab(to streams, work func(context.Context, *lab.Env) error) error {
 		return errors.New("interrupted; the lab was taken down")
 	}
 	return err
+}
+
+// addTools puts the peers' programs behind PATH, if they have been fetched, and returns where they are: the lab's tools are
+// among them, for a system that has none of its own.
+func addTools() (dir string, err error) {
+	found, err := peers.Find()
+	if err != nil {
+		return "", nil
+	}
+	return found.Dir, os.Setenv("PATH", os.Getenv("PATH")+":"+filepath.Join(found.Dir, "bin"))
 }
 
 var errNoReader = errors.New("no one reads the output any more; the lab was taken down")
@@ -270,6 +276,9 @@ func (c *LabShellCmd) Run() error {
 	command := c.Command
 	if len(command) > 0 && command[0] == "--" {
 		command = command[1:]
+	}
+	if _, err := addTools(); err != nil {
+		return err
 	}
 	return lab.Shell(c.On, c.Node, command)
 }

@@ -59,6 +59,9 @@ func (c *TrafficSendCmd) Validate() error {
 	if _, _, err := net.SplitHostPort(c.To); err != nil {
 		return fmt.Errorf("write the receiver like [2001:db8::1]:8999: %w", err)
 	}
+	if stream := c.Protocol == string(traffic.TCP) || c.Protocol == string(traffic.MPTCP); !stream && (c.Congestion != "" || c.NoDelay) {
+		return fmt.Errorf("%s has no --congestion and no --no-delay: leave them out, or write --protocol tcp or mptcp", c.Protocol)
+	}
 	f := c.flow()
 	return f.Check()
 }
@@ -77,11 +80,50 @@ func (c *TrafficSendCmd) Run(to streams) error {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nobody receives at %s by %s: start isthmus lab traffic receive there first (%w)", c.To, c.Protocol, err)
 	case err != nil:
-		return err
+		return plainly(c.To, err)
 	}
 	fmt.Fprintf(to.out, "flow %d by %s: %d messages, %d octets in %.3f s; behind the schedule by %.3f ms in the mean, %.3f ms at most; %d not sent in time\n",
 		c.Flow, by, s.Messages, s.Octets, s.Ended.Sub(s.Began).Seconds(), float64(s.Late)/1e6, float64(s.WorstLate)/1e6, s.Unsent)
 	return nil
+}
+
+// trafficTroubles are errors of the kernel as people know them, and what to do; %s is the receiver's address.
+var trafficTroubles = []struct {
+	errno syscall.Errno
+	text  string
+}{
+	{syscall.ENETUNREACH, "there is no route from here to %s: give this host an address of that family and a route"},
+	{syscall.EHOSTUNREACH, "%s cannot be reached: see that its host is up, and that the routes on the way lead there"},
+	{syscall.ETIMEDOUT, "nobody at %s answers: see that its host is up, and that no firewall on the way drops the packets"},
+	{syscall.EPERM, "a firewall of this host refuses packets to %s: have it let them out"},
+	{syscall.EMSGSIZE, "the messages do not fit into a packet to %s: choose a smaller --size"},
+	{syscall.ECONNRESET, "the receiver at %s has ended the connection: see what it says, and start both again"},
+	{syscall.EPIPE, "the receiver at %s has ended the connection: see what it says, and start both again"},
+	{syscall.EADDRINUSE, "another program has %s: stop it, or choose another port by --listen"},
+	{syscall.EADDRNOTAVAIL, "%s is no address of this host: choose one of those that ip address lists, or [::]"},
+	{syscall.EACCES, "to listen at %s takes the rights of root: choose a port from 1024, or run it by sudo"},
+}
+
+// plainly is an error of the generator at an address in plain words, where the kernel has made it.
+func plainly(at string, err error) error {
+	var name *net.DNSError
+	var congestion *traffic.CongestionError
+	switch {
+	case errors.As(err, &congestion):
+		return congestion
+	case errors.As(err, &name):
+		return fmt.Errorf("the name in %s has no address: write the address, or see that a name server answers (%w)", at, err)
+	}
+	var from *net.OpError
+	if !errors.As(err, &from) {
+		return err
+	}
+	for _, one := range trafficTroubles {
+		if errors.Is(err, one.errno) {
+			return fmt.Errorf(one.text+" (%w)", at, err)
+		}
+	}
+	return err
 }
 
 // send connects, sends the flow, and waits until it is delivered. by is what it went by.
@@ -119,6 +161,9 @@ func (c *TrafficReceiveCmd) Validate() error {
 	if c.Window <= 0 || c.Flows < 0 {
 		return errors.New("write a --window above 0, and --flows from 0")
 	}
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		return fmt.Errorf("write --listen like [::]:8999: %w", err)
+	}
 	return nil
 }
 
@@ -128,7 +173,7 @@ func (c *TrafficReceiveCmd) Run(to streams) error {
 	defer stop()
 	r, err := traffic.Listen(ctx, traffic.Protocol(c.Protocol), c.Listen, traffic.Options{})
 	if err != nil {
-		return err
+		return plainly(c.Listen, err)
 	}
 	k := &trafficLog{out: to.out, width: c.Window, left: c.Flows, done: stop, flows: map[trafficKey]*traffic.Meter{}}
 	for path, at := range map[string]**bufio.Writer{c.Log: &k.log, c.Windows: &k.windows} {

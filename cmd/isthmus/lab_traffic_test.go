@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -30,14 +31,15 @@ func TestLabTraffic(t *testing.T) {
 			received := receiveTraffic(t, ns, "--protocol", protocol, "--log", log, "--windows", windows, "--window", "100ms")
 			var status int
 			var out, errs string
-			ns.Do(t, func() error {
-				status, out, errs = call("lab", "traffic", "send", "[::1]:8999", "--protocol", protocol, "--flow", "7", "--rate", "500", "--count", "150", "--size", "100", "--max-size", "300", "--congestion", "reno")
-				return nil
-			})
-			by := protocol
+			by, args := protocol, []string{"lab", "traffic", "send", "[::1]:8999", "--protocol", protocol, "--flow", "7", "--rate", "500", "--count", "150", "--size", "100", "--max-size", "300"}
 			if strings.HasSuffix(protocol, "tcp") {
 				by += ", congestion control reno"
+				args = append(args, "--congestion", "reno")
 			}
+			ns.Do(t, func() error {
+				status, out, errs = call(args...)
+				return nil
+			})
 			if status != 0 || !strings.HasPrefix(out, "flow 7 by "+by+": 150 messages, ") {
 				t.Errorf("the sender: %d\n%s%s", status, out, errs)
 			}
@@ -144,6 +146,34 @@ func TestLabTrafficToNobody(t *testing.T) {
 			return nil
 		})
 	}
+}
+
+// What a flow cannot be sent or received for is said in a sentence, with what to do.
+func TestLabTrafficTroubles(t *testing.T) {
+	ns := testutil.NewNetns(t)
+	ns.Do(t, func() error {
+		taken, err := net.Listen("tcp", "[::1]:8998")
+		if err != nil {
+			return err
+		}
+		defer taken.Close()
+		for _, one := range []struct{ args, want string }{
+			{"send [::1]:8999 --congestion reno", "udp has no --congestion and no --no-delay: leave them out, or write --protocol tcp or mptcp"},
+			{"send [::1]:8999 --protocol sctp --no-delay", "sctp has no --congestion and no --no-delay: leave them out"},
+			{"send [::1]:8998 --protocol tcp --congestion none-such", `congestion control "none-such" cannot be used: write one that sysctl net.ipv4.tcp_available_congestion_control lists`},
+			{"send [2001:db8::1]:8999", "there is no route from here to [2001:db8::1]:8999: give this host an address of that family and a route"},
+			{"send receiver.invalid:8999", "the name in receiver.invalid:8999 has no address: write the address"},
+			{"receive --listen 8999", "write --listen like [::]:8999: "},
+			{"receive --listen [::1]:8998 --protocol tcp", "another program has [::1]:8998: stop it, or choose another port by --listen"},
+			{"receive --listen [2001:db8::1]:8999", "[2001:db8::1]:8999 is no address of this host: choose one of those that ip address lists"},
+		} {
+			status, out, errs := call(append([]string{"lab", "traffic"}, strings.Fields(one.args)...)...)
+			if status == 0 || out != "" || !strings.Contains(errs, one.want) {
+				t.Errorf("%s: %d\n%s%s", one.args, status, out, errs)
+			}
+		}
+		return nil
+	})
 }
 
 // A flow that was lost but for its end is shown, and counts; one that has ended takes no more.

@@ -47,8 +47,10 @@ func (e *Engine) fromNetwork(c call, number uint8, ip []byte) Reason {
 		if !ok {
 			return NotIP
 		}
-		from := binary.BigEndian.Uint64(p[8:])
+		from, to := binary.BigEndian.Uint64(p[8:]), binary.BigEndian.Uint64(p[24:])
 		switch {
+		case staysOnLink(to): // the kernel reports its groups on the device, from the address of all zeros (RFC 3810 section 5.2.13)
+			return LinkScope
 		case !special.Forwarded6(p.SrcBytes()):
 			return BadSource
 		case v.inside6.has(from), e.ofTerminal(e.find6(v, from)):
@@ -56,7 +58,7 @@ func (e *Engine) fromNetwork(c call, number uint8, ip []byte) Reason {
 		case isRedirect6(p):
 			return Redirect
 		}
-		return e.toTerminal(c, o, e.find6(v, binary.BigEndian.Uint64(p[24:])), p)
+		return e.toTerminal(c, o, e.find6(v, to), p)
 	}
 	return NotIP
 }

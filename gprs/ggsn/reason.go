@@ -30,7 +30,7 @@ const (
 	SpoofedIPv4      // a source that is not the context's
 	SpoofedIPv6      // a source outside of the context's prefix
 	SpoofedLinkLocal // a link-local source that is not the terminal's own
-	LinkScope        // a link-local destination other than for what the node answers
+	LinkScope        // a link-local destination other than for what the node answers, or any from the network
 	LinkControl      // a message to the link's router that is malformed, or of no use
 	Multicast        // for a group: there is none
 	OwnAddress       // for the node itself

@@ -145,7 +145,7 @@ func (e *Engine) up6(c call, x handle, u *pdpContext, s *session, p packet.IPv6)
 		return SpoofedIPv6
 	}
 	switch {
-	case to&linkLocalMask == linkLocal, to>>48&^0x00f0 == 0xff02, to>>48&^0x00f0 == 0xff01:
+	case staysOnLink(to):
 		u.seen(c, len(p))
 		return e.toRouter(c, x, s, p)
 	case to>>56 == 0xff:
@@ -168,6 +168,12 @@ func (e *Engine) up6(c call, x handle, u *pdpContext, s *session, p packet.IPv6)
 		return HopLimit
 	}
 	return e.forward(c, o, s, p, owner, v.inside6.has(to))
+}
+
+// staysOnLink reports whether an address, by its upper half, is one of a link alone: of one host, or of a group.
+func staysOnLink(to uint64) bool {
+	group := to >> 48 &^ 0x00f0
+	return to&linkLocalMask == linkLocal || group == 0xff01 || group == 0xff02
 }
 
 // linkLocalMask are the bits that make an address link-local.

@@ -53,6 +53,18 @@ func hasMPTCP() error {
 	return unix.Close(fd)
 }
 
+// CongestionError says that the kernel does not have, or allow, a congestion control.
+type CongestionError struct {
+	Name string
+	Err  error
+}
+
+func (e *CongestionError) Error() string {
+	return fmt.Sprintf("congestion control %q cannot be used: write one that sysctl net.ipv4.tcp_available_congestion_control lists, or load it by modprobe tcp_%s (%v)", e.Name, e.Name, e.Err)
+}
+
+func (e *CongestionError) Unwrap() error { return e.Err }
+
 // congestion sets the control of a socket of TCP before it connects.
 func (o *Options) congestion(_, _ string, c syscall.RawConn) error {
 	if o.Congestion == "" {
@@ -63,7 +75,7 @@ func (o *Options) congestion(_, _ string, c syscall.RawConn) error {
 		err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, o.Congestion)
 	})
 	if err != nil {
-		err = fmt.Errorf("congestion control %q cannot be used: %w; sysctl net.ipv4.tcp_available_congestion_control lists what can", o.Congestion, err)
+		err = &CongestionError{o.Congestion, err}
 	}
 	return errors.Join(e, err)
 }

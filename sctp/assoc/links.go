@@ -23,6 +23,9 @@ func (a *Association) LinkDown(local netip.Addr, now time.Time, out *Output) {
 		if p := a.choose(out); p.usable() {
 			a.announce(p.Local, now, out)
 		}
+		if !a.windowAt.IsZero() { // what opens the peer's window may have been lost there
+			a.ask, a.windowAt = true, time.Time{}
+		}
 		a.transmit(nil, now, out)
 	}
 	a.endpoint.settle(a)

@@ -461,6 +461,27 @@ func TestZeroWindowProbe(t *testing.T) {
 	s.expect("open", "DATA+2", "DATA+3")
 }
 
+// TestClosedWindowOfLinkDown asks a closed window at once, by another link, when the one in use is down: the SACK that opens
+// it may have been lost there, and the next question is up to an RTO away.
+func TestClosedWindowOfLinkDown(t *testing.T) {
+	s := newScript(t, quiet(), 2, 1)
+	s.init.Window = 1500
+	s.accept()
+	s.confirmAll()
+	s.say(5 * full)
+	s.expect("as much as there is room for", "DATA+0")
+	s.peer(s.sack(1, 0))
+	s.expect("closed")
+	s.a.LinkDown(s.local[0], s.now, &s.out)
+	s.collect()
+	packets := s.take()
+	if len(packets) != 1 || s.describe(packets[0]) != "DATA+1" || packets[0].Local != s.local[1] {
+		t.Errorf("sent is %v", packets)
+	}
+	s.raw(Pair{s.local[1], s.remote[0]}, s.a.tag, s.sack(2, 10*full))
+	s.expect("open", "DATA+2", "DATA+3", "DATA+4")
+}
+
 // TestSilentZeroWindow counts probes that nothing answers as any other data.
 func TestSilentZeroWindow(t *testing.T) {
 	s := newScript(t, quiet(), 1, 1)

@@ -106,6 +106,42 @@ func TestProbesAreLimited(t *testing.T) {
 	}
 }
 
+// TestLostProbe asks by an unconfirmed path again when the answer is an RTO late, and twice that and so on, until the path
+// is inactive, from when on it is asked each HB.interval (RFC 9260 sections 5.4 and 8.2). The next answer confirms it.
+func TestLostProbe(t *testing.T) {
+	par := strict()
+	par.PathMaxRetrans = 3
+	s := accepted(t, par, 1, 2)
+	second := s.a.path(Pair{s.local[0], s.remote[1]})
+	probe := func() (ack []byte, after time.Duration) {
+		for began := s.now; s.now.Sub(began) < 3*time.Minute; s.run(s.e.Next().Sub(s.now)) {
+			for _, p := range s.take() {
+				ack, _ := heartbeatIn(p)
+				if p.Remote == second.Remote {
+					return ack, s.now.Sub(began)
+				}
+				s.raw(p.Pair, s.a.tag, ack)
+			}
+		}
+		t.Fatal("no probe")
+		return nil, 0
+	}
+	want := []time.Duration{0, par.RTOInitial, 2 * par.RTOInitial, 4 * par.RTOInitial}
+	for n, want := range want {
+		if _, after := probe(); after != want || second.errors != n || second.state != Active {
+			t.Errorf("probe %d comes after %v, not %v: %d errors, %v", n+1, after, want, second.errors, second.state)
+		}
+	}
+	ack, after := probe()
+	if after < par.HeartbeatInterval || second.state != Inactive || s.a.errors != 0 {
+		t.Errorf("an inactive path is asked after %v: %v, %d errors of the association", after, second.state, s.a.errors)
+	}
+	s.raw(second.Pair, s.a.tag, ack)
+	if !second.confirmed || second.state != Active || second.errors != 0 {
+		t.Errorf("not confirmed by the answer: %v, %d errors", second.state, second.errors)
+	}
+}
+
 // TestVerification confirms an address by the right nonce alone.
 func TestVerification(t *testing.T) {
 	s := accepted(t, Defaults(), 1, 2)

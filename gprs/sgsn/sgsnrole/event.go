@@ -161,11 +161,11 @@ func remedy(e sgsn.Event) string {
 	}
 	switch e.Cause {
 	case gtp.CauseUnknownAPN:
-		return "name an access point that it has (--apn), and that the subscriber may use (subscribers_file of ours)"
+		return "name an access point that it has (--apn; of ours name below [[ggsn.apn]], and default_apn), and that the subscriber may use (subscribers_file)"
 	case gtp.CauseAPNDenied:
 		return "have the subscriber be given this access point (subscribers_file of ours), or name another one (--apn)"
 	case gtp.CauseUnknownPDPType:
-		return "ask for another type (--type)"
+		return "ask for another type (--type), or have the access point give that one (types, pool4 and pool6 below [[ggsn.apn]] of ours)"
 	case gtp.CauseNoResources:
 		return "the GGSN has as many contexts as it takes (max_contexts, contexts_per_peer of ours), or is drained: try again later"
 	case gtp.CauseAddressesOccupied:
