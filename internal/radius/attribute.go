@@ -58,7 +58,7 @@ const (
 	FramedInterfaceID    = rfc3162.FramedInterfaceID_Type
 	FramedIPv6Prefix     = rfc3162.FramedIPv6Prefix_Type
 	DelegatedIPv6Prefix  = rfc4818.DelegatedIPv6Prefix_Type
-	ErrorCause           = rfc3576.ErrorCause_Type
+	ErrorCauseType       = rfc3576.ErrorCause_Type
 )
 
 // Code is that of a packet.
