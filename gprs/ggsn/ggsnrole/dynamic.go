@@ -176,8 +176,11 @@ func (d *dynamic) collect(emit func(role.Metric)) {
 	d.loop.Do(func(time.Time, *radius.Output) {
 		s := d.server.Stats()
 		for _, cause := range radius.ErrorCauses {
-			for verdict, n := range map[string]uint64{"disconnect": s.Disconnects[cause], "change": s.Changes[cause]} {
-				emit(role.Metric{Name: "dynamic_requests_total", Kind: role.Counter, Help: "Requests of RADIUS servers to end and change sessions, by what they were answered.", Reason: cause.String(), Verdict: verdict, Value: float64(n)})
+			for _, of := range []struct {
+				request string
+				n       uint64
+			}{{"disconnect", s.Disconnects[cause]}, {"change", s.Changes[cause]}} {
+				emit(role.Metric{Name: "dynamic_requests_total", Kind: role.Counter, Help: "Requests of RADIUS servers to end and change sessions, by what they were answered.", Reason: cause.String(), Verdict: of.request, Value: float64(of.n)})
 			}
 		}
 		emit(role.Count("dynamic_repeated_total", "Answers to these sent again, since the request came again.", s.Repeated))
