@@ -64,9 +64,14 @@ func (e *Engine) Delete(sel Selection, now time.Time, out *Output) (n int) {
 	c := e.begin(now, out)
 	e.each(sel, func(_ handle, u *pdpContext) {
 		n++
-		if s := e.sessions.at(u.session); !s.marked(markDeleting) && !e.startDelete(u.session, EndAdmin, c) {
-			e.endLater(u.session, EndAdmin, c.at+deleteAgain)
-		}
+		e.deleteSession(u.session, c)
 	})
 	return n
+}
+
+// deleteSession has the SGSN delete a session, at once or when it may be asked.
+func (e *Engine) deleteSession(h handle, c call) {
+	if s := e.sessions.at(h); !s.marked(markDeleting) && !e.startDelete(h, EndAdmin, c) {
+		e.endLater(h, EndAdmin, c.at+deleteAgain)
+	}
 }

@@ -10,8 +10,12 @@ import (
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 )
 
+// Ref names a context as long as there is one: its record may become another's, its Charging-ID not.
+type Ref struct{ Record, ChargingID uint32 }
+
 // ContextInfo is one PDP context for people and accounts.
 type ContextInfo struct {
+	Record  uint32 // with ChargingID its [Ref]
 	Version gtp.Version
 	IMSI    gtp.IMSI // all ones if the terminal has none, or its TID is none of an IMSI
 	TID     gtp.TID
@@ -53,6 +57,8 @@ type Selection struct {
 	Address netip.Prefix // of the terminal
 	Peer    netip.Addr
 	TEID    uint32 // ours, of the user plane
+	// ChargingID is that of the context.
+	ChargingID *uint32
 }
 
 // PeerInfo is one node at the other end.
@@ -103,7 +109,8 @@ func (e *Engine) matches(sel *Selection, x *pdpContext) bool {
 		sel.VRF != nil && *sel.VRF != e.accessPoint(s).VRF,
 		sel.APN != "" && e.accessPoint(s).key() != nameKey(sel.APN),
 		sel.Peer.IsValid() && e.peers.at(s.peer).addr != sel.Peer,
-		sel.TEID != 0 && x.teid != sel.TEID:
+		sel.TEID != 0 && x.teid != sel.TEID,
+		sel.ChargingID != nil && x.chargingID != *sel.ChargingID:
 		return false
 	}
 	return !sel.Address.IsValid() ||
@@ -124,6 +131,7 @@ func (e *Engine) describe(h handle) ContextInfo {
 	x := e.contexts.at(h)
 	s := e.sessions.at(x.session)
 	info := e.describeSession(s)
+	info.Record = uint32(h)
 	info.TID, info.NSAPI, info.Secondary = tidOf(s, x.nsapi), x.nsapi, x.nsapi != info.Primary
 	info.TEIDData, info.PeerTEIDData, info.PeerUser = x.teid, x.peerTEID, e.peers.at(x.user).addr
 	info.ChargingID, info.QoS, info.Up, info.Down = x.chargingID, x.qos, x.up.Traffic, x.down.Traffic

@@ -14,6 +14,7 @@ import (
 	"layeh.com/radius/rfc3162"
 	"layeh.com/radius/rfc3576"
 	"layeh.com/radius/rfc4818"
+	"layeh.com/radius/rfc6911"
 )
 
 // Type is the type of an attribute.
@@ -58,7 +59,8 @@ const (
 	FramedInterfaceID    = rfc3162.FramedInterfaceID_Type
 	FramedIPv6Prefix     = rfc3162.FramedIPv6Prefix_Type
 	DelegatedIPv6Prefix  = rfc4818.DelegatedIPv6Prefix_Type
-	ErrorCause           = rfc3576.ErrorCause_Type
+	FramedIPv6Address    = rfc6911.FramedIPv6Address_Type
+	ErrorCauseType       = rfc3576.ErrorCause_Type
 )
 
 // Code is that of a packet.
@@ -199,6 +201,25 @@ func (a *Attributes) Find3GPP(t byte) ([]byte, bool) {
 		}
 	}
 	return nil, false
+}
+
+// Each3GPP calls f for all attributes of 3GPP's, and reports whether there are none of other vendors, nor
+// any that cannot be read.
+func (a *Attributes) Each3GPP(f func(t byte, value []byte)) bool {
+	for _, value := range a.All(VendorSpecific) {
+		vendor, rest, err := radius.VendorSpecific(value)
+		if err != nil || vendor != Vendor3GPP {
+			return false
+		}
+		b := []byte(rest)
+		for ; len(b) >= 2 && int(b[1]) >= 2 && int(b[1]) <= len(b); b = b[b[1]:] {
+			f(b[0], b[2:b[1]:b[1]])
+		}
+		if len(b) > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // Types returns the types that are there, in their order.

@@ -22,15 +22,20 @@ import (
 // asker speaks to RADIUS servers for the node. What its loop and that of the engine tell each other
 // lies in a mailbox between them, so that neither waits for the other with its mutex held.
 type asker struct {
-	log      *slog.Logger
-	client   *radius.Client // with the loop
-	loop     loop.Loop[*radius.Output]
-	sockets  []*port.UDP
-	name     string // of the node
-	at       []netip.Addr
-	mnc      int // digits of its mobile network code in IMSIs
-	apns     atomic.Pointer[map[string]toldOf]
+	log     *slog.Logger
+	client  *radius.Client // with the loop
+	loop    loop.Loop[*radius.Output]
+	sockets []*port.UDP
+	name    string // of the node
+	at      []netip.Addr
+	mnc     int // digits of its mobile network code in IMSIs
+	knownAPNs
 	answered mailbox[radius.Answer]
+}
+
+// knownAPNs are the access points of a configuration, which may change.
+type knownAPNs struct {
+	apns atomic.Pointer[map[string]toldOf]
 }
 
 // toldOf is how servers are told of terminals at an access point.
@@ -106,7 +111,7 @@ func (a *asker) open(cfg *Settings, settings radius.Settings, log *slog.Logger) 
 }
 
 // follow takes what may change of a configuration.
-func (a *asker) follow(cfg *Settings) {
+func (a *knownAPNs) follow(cfg *Settings) {
 	apns := map[string]toldOf{}
 	for i := range cfg.APNs {
 		apns[cfg.APNs[i].Name] = toldOf{cfg.APNs[i].RADIUSUser, cfg.APNs[i].Authenticate == ByRADIUS, cfg.APNs[i].Accounting == ToRADIUS}
@@ -115,7 +120,7 @@ func (a *asker) follow(cfg *Settings) {
 }
 
 // toldOf is how servers are told of terminals at an access point.
-func (a *asker) toldOf(apn string) toldOf { return (*a.apns.Load())[apn] }
+func (a *knownAPNs) toldOf(apn string) toldOf { return (*a.apns.Load())[apn] }
 
 // run asks and hears until the sockets are closed. heard is given the answers.
 func (a *asker) run(ctx context.Context, group *errgroup.Group, heard func([]radius.Answer)) {

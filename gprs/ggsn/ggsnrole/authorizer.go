@@ -102,13 +102,19 @@ func grantOf(a *radius.Answer) (g ggsn.Grant) {
 	if often, ok := a.Attributes.FindSeconds(radius.AcctInterimInterval); ok && often > 0 {
 		g.Interim = max(often, minInterim)
 	}
+	g.Class = classesOf(&a.Attributes)
+	return g
+}
+
+// classesOf are the classes that are told again.
+func classesOf(a *radius.Attributes) (list [][]byte) {
 	left := maxClass
-	for _, class := range a.Attributes.All(radius.Class) {
+	for _, class := range a.All(radius.Class) {
 		if left -= len(class); left >= 0 {
-			g.Class = append(g.Class, bytes.Clone(class))
+			list = append(list, bytes.Clone(class))
 		}
 	}
-	return g
+	return list
 }
 
 // minInterim is the shortest interval that a server may say (RFC 2869 section 5.16), and maxClass how

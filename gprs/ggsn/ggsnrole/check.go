@@ -229,6 +229,7 @@ func (s *Settings) claims() (claims []config.Claim) {
 			}
 		}
 	}
+	claims = append(claims, s.dynamicClaims()...)
 	for _, p := range s.allPools() {
 		claims = append(claims, config.Route{Key: p.key, Prefixes: []netip.Prefix{p.prefix}, VRF: p.vrf, Set: s.Route, Remedy: "give each node pools of its own, or set route = false"})
 	}

@@ -61,6 +61,7 @@ type GGSN struct {
 	who      *ggsn.Subscribers // by cfg
 	radius   *authorizer       // nil: no server is asked
 	accounts *accountant       // nil: no server is told
+	dynamic  *dynamic          // nil: no server may end or change sessions
 	charges  *charger          // nil: nothing is written
 	saved    *kept.Saved
 	adopted  int             // contexts of an earlier process
@@ -163,6 +164,7 @@ func (g *GGSN) Run(ctx context.Context) (err error) {
 		}
 		g.accounts.run(ctx, group)
 	}
+	g.dynamic.run(ctx, group, g.log)
 	g.endContextsOf(g.taken)
 	group.Go(func() error { g.loop.RunTimer(ctx); return nil })
 	group.Go(func() error { g.letGoByAndBy(ctx); return nil })
@@ -214,6 +216,9 @@ func (g *GGSN) open() error {
 		return err
 	}
 	if g.accounts, err = openAccountant(&g.cfg, g.log); err != nil {
+		return err
+	}
+	if g.dynamic, err = openDynamic(g, &g.cfg); err != nil {
 		return err
 	}
 	if g.charges != nil {
@@ -315,7 +320,7 @@ func (g *GGSN) close(leave, served bool) (err error) {
 	return err
 }
 
-// closeRADIUS has servers neither asked nor told any more; g.mu is held.
+// closeRADIUS has servers neither asked nor told nor heard any more; g.mu is held.
 func (g *GGSN) closeRADIUS() {
 	if g.radius != nil {
 		g.radius.close()
@@ -323,6 +328,7 @@ func (g *GGSN) closeRADIUS() {
 	if g.accounts != nil {
 		g.accounts.close()
 	}
+	g.dynamic.close()
 }
 
 // changed follows one change of the host.

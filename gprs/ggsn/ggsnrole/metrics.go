@@ -40,6 +40,7 @@ func (g *GGSN) Collect(emit func(role.Metric)) {
 	g.radius.collect(emit, &s, sizes.Waiting)
 	g.accounts.collect(emit)
 	g.charges.collect(emit)
+	g.dynamic.collect(emit)
 	emit(role.Count("log_lines_lost_total", "Events that the log was too slow for.", g.events.Lost()))
 	eachDropped(&s, func(reason string, n uint64) { emit(role.Dropped(reason, n)) })
 	g.mu.Lock()

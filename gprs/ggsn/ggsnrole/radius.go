@@ -3,7 +3,6 @@
 package ggsnrole
 
 import (
-	"bytes"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -22,6 +21,7 @@ type RADIUS struct {
 	Port, AccountingPort uint16
 	SecretFile           string
 	Signed               bool
+	Dynamic, Timestamp   bool
 }
 
 // Use is what a server is for.
@@ -32,19 +32,24 @@ const (
 	Authentication Use = "authentication"
 	Accounting     Use = "accounting"
 	BothUses       Use = "both"
+	NoUse          Use = "none"
 )
 
 func (r *RADIUS) keys() []key.Key {
 	return []key.Key{
 		key.Of("address", &r.Address, key.MustSet("192.0.2.10"), key.Host, key.Identity, "Its address, of either family."),
-		key.Of("use", &r.Use, string(Authentication), key.OneOf(Authentication, Accounting, BothUses), key.Restart,
-			`What it is for: "authentication", "accounting" or "both".`),
+		key.Of("use", &r.Use, string(Authentication), key.OneOf(Authentication, Accounting, BothUses, NoUse), key.Restart,
+			`What it is for: "authentication", "accounting" or "both", or "none" of these, but dynamic.`),
 		key.Of("port", &r.Port, 1812, key.Integer[uint16](1, 65535), key.Restart, "UDP port of its authentication. RFC 2865, section 3."),
 		key.Of("accounting_port", &r.AccountingPort, 1813, key.Integer[uint16](1, 65535), key.Restart, "UDP port of its accounting. RFC 2866, section 3."),
 		key.Of("secret_file", &r.SecretFile, key.MustSet("/etc/isthmus/radius.secret"), key.File, key.Restart,
 			"File with the secret that it shares with this node, and nothing else. Others may not read it."),
 		key.Of("signed", &r.Signed, true, key.Bool, key.Restart,
 			"Take answers alone that have a Message-Authenticator. Without it, whoever is on the way can let anybody in (CVE-2024-3596)."),
+		key.Of("dynamic", &r.Dynamic, false, key.Bool, key.Restart,
+			"Let it end and change sessions, by requests from its address to dynamic_port. RFC 5176."),
+		key.Of("timestamp", &r.Timestamp, true, key.Bool, key.Restart,
+			"Take such requests alone that have an Event-Timestamp of the last 300 seconds. Without it, whoever is on the way can send an old one again. RFC 5176, section 6.3."),
 	}
 }
 
@@ -58,6 +63,8 @@ func (s *Settings) radiusKeys() []key.Key {
 			"How often a request is sent to one server, before the next one is asked."),
 		key.Of("radius_dead_time", &s.RADIUSDeadTime, std.DeadTime.String(), key.Duration(time.Second, time.Hour), key.Restart,
 			"How long a server that has not answered is left alone; then one request tries it."),
+		key.Of("dynamic_port", &s.DynamicPort, radius.DynamicPort, key.Integer[uint16](1, 65535), key.Restart,
+			"UDP port, at the node's addresses, for requests of RADIUS servers that have dynamic = true. RFC 5176, section 2.3."),
 		key.Of("accounting_file", &s.AccountingFile, "", key.Optional(key.File), key.Restart,
 			"File in which records for accounting wait until a server has them, also over a crash. Empty: /var/lib/isthmus/NAME.ggsn-accounting.state."),
 		key.Of("accounting_size", &s.AccountingSize, 256<<20, key.Count(1<<20), key.Restart,
@@ -71,7 +78,9 @@ func (s *Settings) radiusKeys() []key.Key {
 				"  port = 1812                                  of its authentication\n"+
 				"  accounting_port = 1813\n"+
 				"  secret_file = \"/etc/isthmus/radius.secret\"   what both sides know\n"+
-				"  signed = true                                its answers must be, by a Message-Authenticator."),
+				"  signed = true                                its answers must be, by a Message-Authenticator\n"+
+				"  dynamic = false                              whether it may end and change sessions\n"+
+				"  timestamp = true                             and must say when it asks."),
 	}
 }
 
@@ -116,12 +125,9 @@ func (s *Settings) radiusSettings(of Use) (r radius.Settings, err error) {
 		if of == Accounting {
 			at = one.AccountingPort
 		}
-		secret, err := config.ReadPrivate(one.SecretFile, maxRADIUSSecret)
+		secret, err := one.secret()
 		if err != nil {
 			return r, err
-		}
-		if secret = bytes.TrimRight(secret, "\r\n"); len(secret) == 0 {
-			return r, fmt.Errorf("%s is empty: write the secret of the RADIUS server into it", one.SecretFile)
 		}
 		r.Servers = append(r.Servers, radius.Server{Address: netip.AddrPortFrom(one.Address, at), Secret: secret, AnySigned: !one.Signed})
 	}
@@ -142,7 +148,10 @@ func (s *Settings) examineRADIUS() error {
 	if _, err := s.radiusSettings(Authentication); err != nil {
 		return err
 	}
-	_, err := s.radiusSettings(Accounting)
+	if _, err := s.radiusSettings(Accounting); err != nil {
+		return err
+	}
+	_, err := s.dynamicClients()
 	return err
 }
 
@@ -166,6 +175,9 @@ func (s *Settings) checkRADIUS(c *config.Checker) {
 	}
 	for i, a := range s.RADIUS {
 		at := fmt.Sprintf("radius[%d]", i)
+		if a.Use == NoUse && !a.Dynamic && c.OK(at+".dynamic") {
+			c.Fail(at+".use", "this server would be for nothing", "add dynamic = true, or name another use")
+		}
 		if !a.Address.IsValid() && !c.Failed(at+".address") {
 			c.Fail(at, "this server has no address", `add address = "192.0.2.10"`)
 		}

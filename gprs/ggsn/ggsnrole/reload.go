@@ -62,6 +62,9 @@ func (g *GGSN) change(next *Settings, who *ggsn.Subscribers) error {
 	if g.accounts != nil {
 		g.accounts.follow(next)
 	}
+	if g.dynamic != nil {
+		g.dynamic.follow(next)
+	}
 	g.warnOf(who)
 	g.events.contexts.Store(next.ContextLog)
 	return g.keep()

@@ -63,6 +63,7 @@ type Settings struct {
 	RADIUS                        []RADIUS
 	RADIUSTimeout, RADIUSDeadTime time.Duration
 	RADIUSTries                   int
+	DynamicPort                   uint16
 	AccountingFile                string // empty: one named after the instance
 	AccountingSize                int    // octets
 	ChargingFile                  string // empty: none

@@ -19,7 +19,7 @@ const (
 	gppSGSN4, gppGGSN4, gppIMSIOperator, gppNSAPI = 6, 7, 8, 10
 	gppStop, gppSelection                         = 11, 12
 	gppCharging, gppSGSN6, gppGGSN6, gppIMEISV    = 13, 15, 16, 20
-	gppRAT                                        = 21
+	gppTeardown, gppRAT                           = 19, 21
 )
 
 // self adds who this node is.
