@@ -253,7 +253,7 @@ func TestXDPIsRefusedWithTooFewQueues(t *testing.T) {
 			return nil
 		}
 		// A kernel before 6.3.
-		fastpathtest.WantWords(t, planned, "this kernel does not tell", "attaching shows it")
+		fastpathtest.WantWords(t, planned, "this kernel does not report", "attaching shows it")
 		return nil
 	})
 }

@@ -5,7 +5,8 @@ package attach
 import "github.com/isthmus-net/isthmus/fastpath/pinned"
 
 // Failing reports whether a device has begun to lose what XDP redirects into it, or no
-// longer does, which no link event tells: then call [Attachment.Sync]. It costs little.
+// longer does, which no link event tells: then call [Attachment.Sync]. It costs little, but for
+// a veth under a kernel before 6.3 a search for the namespace of its far end.
 func (a *Attachment) Failing() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -20,12 +21,26 @@ func (a *Attachment) Failing() bool {
 		}
 	}
 	for s, p := range a.placed {
-		features, known := xdpFeatures(s.Index)
-		if known && s.Place == pinned.PlaceXDP && a.refuses[s.Index] == nil {
-			failing = failing || p.report.Target != (features&xdpTransmit != 0)
+		if s.Place == pinned.PlaceXDP && a.refuses[s.Index] == nil {
+			failing = failing || hasTurned(s.Index, p.report.Target)
 		}
 	}
 	return failing
+}
+
+// hasTurned reports whether a device has become a target for XDP, or is one no longer.
+func hasTurned(index int, target bool) bool {
+	if features, known := xdpFeatures(index); known {
+		return target != (features&xdpTransmit != 0)
+	}
+	// A kernel before 6.3 tells of a veth by its far end alone.
+	d, err := deviceAt(index)
+	if err != nil || d.kind != kindVeth {
+		return false
+	}
+	d.far = findFarEnd(d.farIndex, d.farNamespace)
+	d.learnXDP(0, false)
+	return target != d.isTarget(true)
 }
 
 // watch has the kernel tell of frames that targets refuse. Where it cannot, what drivers

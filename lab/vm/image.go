@@ -147,11 +147,15 @@ func addTests(a *archive, root, scratch string, suites []suite) error {
 		return err
 	}
 	a.file("/bin/isthmus", program)
+	args := []string{"test", "-c", "-o", scratch + "/"}
+	for _, s := range suites {
+		args = append(args, "./"+s.Package)
+	}
+	if err := compile(root, args...); err != nil {
+		return err
+	}
 	for _, s := range suites {
 		program := filepath.Join(scratch, filepath.Base(s.program()))
-		if err := compile(root, "test", "-c", "-o", program, "./"+s.Package); err != nil {
-			return err
-		}
 		if _, err := os.Stat(program); err != nil {
 			return fmt.Errorf("the package %s has no tests", s.Package)
 		}

@@ -53,8 +53,8 @@ var sctpModules = []string{"sha1_generic", "sha256_generic", "hmac", "udp_tunnel
 var wanted = []string{
 	"crc32c_generic", // nf_tables needs its algorithm and does not say so
 	"veth", "tun", "dummy", "bridge", "bonding", "8021q", "macvlan", "ifb", "vrf",
-	"sch_ingress", "cls_bpf", "act_bpf", "cls_u32", "cls_matchall", "act_mirred", "sch_fq_codel",
-	"nf_tables", "nft_chain_nat", "nft_masq", "nft_nat", "nft_ct", "nft_reject_inet", "nft_limit", "nft_hash", "nft_numgen",
+	"sch_ingress", "sch_tbf", "cls_bpf", "act_bpf", "cls_u32", "cls_matchall", "act_mirred", "sch_fq_codel",
+	"nf_tables", "nft_chain_nat", "nft_masq", "nft_nat", "nft_ct", "nft_reject_ipv4", "nft_reject_ipv6", "nft_reject_inet", "nft_limit", "nft_hash", "nft_numgen",
 	"nft_fib_inet", "nf_conntrack", "ip_tables", "ip6_tables", "iptable_filter", "ip6table_filter",
 	"ip_gre", "ip6_gre", "sit", "ip6_tunnel", "ipip", "xfrm_user",
 	"ipv6", "af_packet", "inet_diag", "udp_diag", "tcp_diag", "overlay",
