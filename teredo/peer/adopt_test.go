@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
@@ -360,6 +361,7 @@ func (w watched) Remove(key [16]byte) { w[key]-- }
 
 // The filter knows what is in the table, whatever made it come or go.
 func TestFilter(t *testing.T) {
+	testutil.OneThread(t)
 	w := watched{}
 	tab := NewTable[struct{}](Limits{Peers: 40, Untrusted: 20}, nil)
 	tab.SetFilter(w)

@@ -10,12 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
 // Random operations against a plain map, in a table small enough that moves,
 // evictions and refusals happen all the time.
 func TestHotAgainstModel(t *testing.T) {
+	testutil.OneThread(t)
 	type entry struct {
 		heard  Instant
 		mapped netip.AddrPort

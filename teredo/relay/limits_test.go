@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo/peer"
 )
 
@@ -22,6 +23,7 @@ func nth(n int) (netip.Addr, netip.AddrPort) {
 }
 
 func TestFloodOfUnknownDestinations(t *testing.T) {
+	testutil.OneThread(t)
 	b := newBench(t, func(c *Config) {
 		c.MaxPeers, c.QueueTotalBytes, c.BubbleRate = 400, 4000, 0
 	})
@@ -138,6 +140,7 @@ func TestFullTable(t *testing.T) {
 // A relay that has lost its memory learns its clients again: no more bubbles than
 // the budget, whatever the traffic, and every client in the end.
 func TestRestartWithoutStorm(t *testing.T) {
+	testutil.OneThread(t)
 	const clients, rate = 2000, 400
 	b := newBench(t, func(c *Config) { c.BubbleRate, c.MaxPeers = rate, 4*clients })
 	source := func(n int) netip.Addr {
@@ -331,6 +334,7 @@ func TestStrangerCannotTakeTheTable(t *testing.T) {
 // A host that sends to unknown clients at a high rate, or many hosts that it makes up,
 // leave newcomers of other networks their bubbles, and the host alone those of its own.
 func TestNewcomersBesideAFlood(t *testing.T) {
+	testutil.OneThread(t)
 	const rate, seconds, newcomers = 9000, 10, 30
 	flood := strings.Repeat("x", 1200)
 	for _, tt := range []struct {

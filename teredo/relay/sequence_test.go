@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 )
 
@@ -17,6 +18,7 @@ import (
 // step every packet must be accounted for, the bounds must hold, and behind a
 // tick nothing may be due, or the timer would spin.
 func TestSequences(t *testing.T) {
+	testutil.OneThread(t)
 	for seed := range uint64(300) {
 		l := newLife(t, seed)
 		for range 200 {

@@ -131,14 +131,6 @@ var floods = []flood{
 	}},
 }
 
-// aloneInThread skips what takes a minute under the race detector and has one thread.
-func aloneInThread(t *testing.T) {
-	t.Helper()
-	if testutil.UnderRace {
-		t.Skip("takes long, and nothing runs beside")
-	}
-}
-
 // besieged is a gateway with an attacker's client and a victim that both have sessions.
 func besieged(t *testing.T, length int) (b *bench, port, id uint16) {
 	sizes := testSizes
@@ -164,7 +156,7 @@ func besieged(t *testing.T, length int) (b *bench, port, id uint16) {
 // served, in both directions, whatever the order of its fragments and however much comes
 // between them.
 func TestFragmentFloods(t *testing.T) {
-	aloneInThread(t)
+	testutil.OneThread(t)
 	for _, attack := range floods {
 		t.Run(attack.name, func(t *testing.T) {
 			b, port, id := besieged(t, attack.length)
@@ -281,7 +273,7 @@ func (f *assemblies) sane() error {
 // TestFragmentsOfNewcomers: a client without a session yet is served beside floods from one
 // network, and beside those from many as long as fewer come than there is room for.
 func TestFragmentsOfNewcomers(t *testing.T) {
-	aloneInThread(t)
+	testutil.OneThread(t)
 	for _, attack := range floods {
 		t.Run(attack.name, func(t *testing.T) {
 			b, _, _ := besieged(t, attack.length)

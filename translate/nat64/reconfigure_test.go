@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/translate"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
@@ -324,7 +325,7 @@ func TestFeed(t *testing.T) {
 // TestExpiryOfMany: a full table is empty 10 s after its deadline, in slices that look at a
 // bounded number of records.
 func TestExpiryOfMany(t *testing.T) {
-	aloneInThread(t)
+	testutil.OneThread(t)
 	sizes := testSizes
 	sizes.Sessions = 1 << 16
 	b := engineOver(t, newTable(t, sizes), func(s *Settings) {

@@ -272,11 +272,8 @@ func (m *model) check(t testing.TB) {
 
 // TestModel does random things to a table that is often full.
 func TestModel(t *testing.T) {
-	seeds := uint64(8)
-	if testutil.UnderRace {
-		seeds = 2
-	}
-	for seed := range seeds {
+	testutil.OneThread(t)
+	for seed := range uint64(8) {
 		m := newModel(t, seed)
 		for i := range 4000 {
 			m.step(t, byte(m.random.Uint32()), byte(m.random.Uint32()), byte(m.random.Uint32()))
