@@ -36,6 +36,8 @@ type APN struct {
 	LinkPrefixes int
 	// DelegationTime is how long a delegated prefix lasts without being extended.
 	DelegationTime time.Duration
+	// Routed are the prefixes, apart from the pools, of which [Grant] may have routes to what is behind terminals.
+	Routed []netip.Prefix
 	// Hold is how long an address is not given to another after its context ended.
 	Hold time.Duration
 
@@ -140,11 +142,12 @@ func (a *APN) ranges() [4][]netip.Prefix {
 	return [4][]netip.Prefix{a.Pools4, a.Pools6, a.Static4, a.Static6}
 }
 
+// pools are all prefixes that its terminals have addresses of, or that are behind them.
 func (a *APN) pools() (all []netip.Prefix) {
 	for _, list := range a.ranges() {
 		all = append(all, list...)
 	}
-	return all
+	return append(all, a.Routed...)
 }
 
 func (a *APN) check() error {
@@ -165,6 +168,9 @@ func (a *APN) check() error {
 		return errors.New("a time is negative")
 	}
 	if err := a.checkDelegation(); err != nil {
+		return err
+	}
+	if err := a.checkRouted(); err != nil {
 		return err
 	}
 	if err := a.checkLinkPrefixes(); err != nil {

@@ -34,6 +34,10 @@ type Grant struct {
 	Address4    netip.Addr
 	Prefix6     netip.Prefix
 	InterfaceID uint64 // of its IPv6 address; 0: any
+	// Routes lead to what is behind the terminal; of those that are delegated the first counts. MalformedRoutes is
+	// how many more were named that cannot be read.
+	Routes          []Route
+	MalformedRoutes int
 	Terms
 	// Interim is how often the accounts tell of its session, if its access point leaves that open; 0:
 	// never. Class is what they tell with it.

@@ -152,7 +152,7 @@ func (a *APN) checkEngine(c *config.Checker, path string) {
 	}
 }
 
-// pool is a prefix that contexts have addresses of.
+// pool is a prefix that contexts have addresses of, or that is behind their terminals.
 type pool struct {
 	key, apn, device, vrf string
 	prefix                netip.Prefix
@@ -165,7 +165,7 @@ func (s *Settings) allPools() (list []pool) {
 		for _, of := range []struct {
 			key  string
 			list []netip.Prefix
-		}{{"pool4", a.Pool4}, {"pool6", a.Pool6}, {"static4", a.Static4}, {"static6", a.Static6}} {
+		}{{"pool4", a.Pool4}, {"pool6", a.Pool6}, {"static4", a.Static4}, {"static6", a.Static6}, {"routed", a.Routed}} {
 			for j, p := range of.list {
 				list = append(list, pool{fmt.Sprintf("apn[%d].%s[%d]", i, of.key, j), a.Name, s.device(a), a.VRF, p})
 			}
