@@ -70,6 +70,11 @@ func (a *APN) leaseSettings(of int, prefixes []netip.Prefix) pool.Settings {
 	for _, p := range prefixes {
 		s.Ranges = append(s.Ranges, pool.PrefixRange(p))
 	}
+	for _, part := range a.Named {
+		if slices.ContainsFunc(prefixes, part.Prefix.Overlaps) {
+			s.Parts = append(s.Parts, part)
+		}
+	}
 	for _, router := range []netip.Addr{a.Router4, a.Router6} {
 		if router.IsValid() {
 			s.Except = append(s.Except, netip.PrefixFrom(router, router.BitLen()))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/gprs/pool"
 )
 
 // routedWorld lets terminals in with routes of some prefixes behind them.
@@ -245,5 +246,47 @@ func TestRoutesStay(t *testing.T) {
 	pool.APNs[0].Pools4, pool.APNs[2].Pools4, pool.APNs[2].Routed = prefixes("10.45.0.0/16"), prefixes("172.21.0.0/24"), prefixes("10.46.0.0/16")
 	if err := w.e.Reconfigure(pool, w.now, &w.out); err == nil {
 		t.Error("there may be routes to what contexts have addresses of")
+	}
+}
+
+// TestNamedPools gives addresses of a part of the pools to whom it is named for, and to nobody else; a name
+// that there is not refuses the context, and gives nothing.
+func TestNamedPools(t *testing.T) {
+	gold4, gold6 := netip.MustParsePrefix("10.46.8.0/30"), netip.MustParsePrefix("2001:db8:7008::/62")
+	w := newWorld(t, func(s *Settings) {
+		routedSettings(s)
+		a := &s.APNs[2]
+		a.Pools4, a.Pools6 = prefixes("10.46.8.0/29"), prefixes("2001:db8:7008::/61")
+		a.Named = []pool.Part{{Name: "gold", Prefix: gold4}, {Name: "gold", Prefix: gold6}}
+	})
+	g := Grant{Pool4: "gold", Pool6: "gold"}
+	refused := func(n int, g Grant, want gtp.Cause) {
+		t.Helper()
+		_, a := w.asks(w.createRequest(testIMSI(n), "dual", gtp.PDPTypeIPv4v6))
+		var r gtp.CreateResponse
+		if w.answer(w.authorize(a.Ticket, g), &r); r.Cause != want {
+			t.Errorf("terminal %d: %v, want %v", n, r.Cause, want)
+		}
+	}
+	for n := range 3 { // the network's own address is none
+		c := w.enters(1+n, gtp.PDPTypeIPv4v6, g)
+		if !gold4.Contains(c.four()) || !gold6.Contains(c.six()) {
+			t.Errorf("terminal %d: %v and %v", n, c.four(), c.six())
+		}
+	}
+	refused(4, g, gtp.CauseAddressesOccupied)
+	if c := w.enters(2, gtp.PDPTypeIPv4v6, g); !gold4.Contains(c.four()) { // in its own place
+		t.Errorf("it comes anew: %v", c.four())
+	}
+	for n := range 3 {
+		if c := w.enters(10+n, gtp.PDPTypeIPv4v6, Grant{}); gold4.Contains(c.four()) || gold6.Contains(c.six()) {
+			t.Errorf("nobody named it for terminal %d: %v and %v", n, c.four(), c.six())
+		}
+	}
+	refused(20, Grant{}, gtp.CauseAddressesOccupied)
+	before := w.e.Sizes().Pools
+	refused(21, Grant{Pool4: "silver"}, gtp.CauseUnknownPDPType)
+	if w.e.stats.PoolsUnknown != 1 || !slices.Equal(before, w.e.Sizes().Pools) {
+		t.Errorf("%d unknown, pools %+v", w.e.stats.PoolsUnknown, w.e.Sizes().Pools)
 	}
 }

@@ -54,10 +54,12 @@ const (
 	AcctOutputGigawords  = rfc2869.AcctOutputGigawords_Type
 	EventTimestamp       = rfc2869.EventTimestamp_Type
 	MessageAuthenticator = rfc2869.MessageAuthenticator_Type
+	FramedPool           = rfc2869.FramedPool_Type
 	AcctInterimInterval  = rfc2869.AcctInterimInterval_Type
 	NASIPv6Address       = rfc3162.NASIPv6Address_Type
 	FramedInterfaceID    = rfc3162.FramedInterfaceID_Type
 	FramedIPv6Prefix     = rfc3162.FramedIPv6Prefix_Type
+	FramedIPv6Pool       = rfc3162.FramedIPv6Pool_Type
 	FramedIPv6Route      = rfc3162.FramedIPv6Route_Type
 	DelegatedIPv6Prefix  = rfc4818.DelegatedIPv6Prefix_Type
 	ErrorCause           = rfc3576.ErrorCause_Type
@@ -225,6 +227,12 @@ func (a *Attributes) All(t Type) (list [][]byte) {
 		}
 	}
 	return list
+}
+
+// FindText returns the first one of a type as text; empty: there is none.
+func (a *Attributes) FindText(t Type) string {
+	v, _ := a.Find(t)
+	return string(v)
 }
 
 // FindInteger returns the first one of a type if it has 32 bits.

@@ -88,6 +88,7 @@ func (s *Settings) checkAPN(c *config.Checker, i int) {
 		return
 	}
 	a.checkDelegate(c, path)
+	a.checkNamed(c, path)
 	four, six := len(a.Pool4)+len(a.Static4) > 0, len(a.Pool6)+len(a.Static6) > 0
 	if !four && !six {
 		c.Fail(path, "contexts would get no address here", `add pool4 = ["10.45.0.0/16"], or pool6 = ["2001:db8:6000::/40"] with prefixes that are routed to this host`)

@@ -91,3 +91,19 @@ func TestRoutesOfServer(t *testing.T) {
 		}
 	}
 }
+
+// TestPoolsOfServer has the engine give addresses of the parts that an answer names.
+func TestPoolsOfServer(t *testing.T) {
+	configtest.InEffect(t, "ggsn.apn", "named_pools")
+	cfg := written(t, "", "pool6 = [\"2001:db8:6000::/44\"]\nnamed_pools = [\"gold 10.45.8.0/21\", \"gold 2001:db8:6008::/46\"]")
+	e, err := engineSettings(&cfg, nil, nil, 0)
+	if err != nil || len(e.APNs[0].Named) != 2 || e.APNs[0].Named[1].Prefix != netip.MustParsePrefix("2001:db8:6008::/46") {
+		t.Fatalf("%v, %v", e.APNs[0].Named, err)
+	}
+	var said radius.Attributes
+	said.Text(radius.FramedPool, "gold")
+	said.Text(radius.FramedIPv6Pool, "gold6")
+	if g := grantOf(&radius.Answer{Code: radius.AccessAccept, Attributes: said}); g.Pool4 != "gold" || g.Pool6 != "gold6" {
+		t.Errorf("%+v", g)
+	}
+}
