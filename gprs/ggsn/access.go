@@ -26,6 +26,7 @@ type access struct {
 	said                      link.Settings
 	anew                      bool // it says something else than before
 	four, six, fixed4, fixed6 leases
+	leftRouted                []netip.Prefix // that were among Routed before, and have routes of terminals in them
 }
 
 // vrf is a network behind the node: who has which address there.
@@ -35,6 +36,7 @@ type vrf struct {
 
 	delegate []int                       // lengths of prefixes that are delegated, the longest first
 	guests   map[netip.Prefix]*pool.Pool // where leases are that their sessions have of another pool
+	behind   behind
 
 	inside4, inside6 inside
 	speaker          speaker
@@ -67,6 +69,11 @@ func (a *APN) leaseSettings(of int, prefixes []netip.Prefix) pool.Settings {
 	s := pool.Settings{Length: a.leaseBits()[of], Hold: a.Hold}
 	for _, p := range prefixes {
 		s.Ranges = append(s.Ranges, pool.PrefixRange(p))
+	}
+	for _, part := range a.Named {
+		if slices.ContainsFunc(prefixes, part.Prefix.Overlaps) {
+			s.Parts = append(s.Parts, part)
+		}
 	}
 	for _, router := range []netip.Addr{a.Router4, a.Router6} {
 		if router.IsValid() {
@@ -108,6 +115,9 @@ func (e *Engine) applyAPNs(s *Settings) error {
 	if err := e.checkLengths(s); err != nil {
 		return err
 	}
+	if err := e.checkBehind(s); err != nil {
+		return err
+	}
 	names := make(map[string]uint16, len(s.APNs))
 	for i, n := range numbers {
 		changed := *next[n]
@@ -137,8 +147,12 @@ func (e *Engine) applyAPNs(s *Settings) error {
 
 // change gives an access point other settings.
 func (e *Engine) change(a *access, to *APN, uuid [16]byte) (err error) {
+	if int(to.VRF) < len(e.vrfs) {
+		a.setRouted(e.vrfs[to.VRF], to.Routed)
+	}
 	a.APN = *to
 	says := to.linkSettings(uuid)
+	says.Delegate = says.Delegate || len(a.leftRouted) > 0
 	says.Replace(&a.said)
 	a.anew, a.said = a.router != nil && !says.Same(&a.said), says
 	if a.router, err = link.New(says); err != nil {

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/gprs/link"
+	"github.com/isthmus-net/isthmus/gprs/pool"
 )
 
 // APN is an access point: a network behind this node, and how terminals get into it.
@@ -36,6 +38,10 @@ type APN struct {
 	LinkPrefixes int
 	// DelegationTime is how long a delegated prefix lasts without being extended.
 	DelegationTime time.Duration
+	// Named are parts of Pools4 and Pools6 that contexts get only where [Grant] names them.
+	Named []pool.Part
+	// Routed are the prefixes, apart from the pools, of which [Grant] may have routes to what is behind terminals.
+	Routed []netip.Prefix
 	// Hold is how long an address is not given to another after its context ended.
 	Hold time.Duration
 
@@ -140,11 +146,12 @@ func (a *APN) ranges() [4][]netip.Prefix {
 	return [4][]netip.Prefix{a.Pools4, a.Pools6, a.Static4, a.Static6}
 }
 
+// pools are all prefixes that its terminals have addresses of, or that are behind them.
 func (a *APN) pools() (all []netip.Prefix) {
 	for _, list := range a.ranges() {
 		all = append(all, list...)
 	}
-	return all
+	return append(all, a.Routed...)
 }
 
 func (a *APN) check() error {
@@ -165,6 +172,9 @@ func (a *APN) check() error {
 		return errors.New("a time is negative")
 	}
 	if err := a.checkDelegation(); err != nil {
+		return err
+	}
+	if err := a.checkRouted(); err != nil {
 		return err
 	}
 	if err := a.checkLinkPrefixes(); err != nil {
@@ -196,6 +206,11 @@ func (a *APN) checkPools() error {
 	for _, p := range append(append([]netip.Prefix(nil), a.Pools6...), a.Static6...) {
 		if !p.Addr().Is6() || p != p.Masked() || p.Bits() > prefixBits {
 			return fmt.Errorf("%s is no IPv6 prefix that holds a /%d", p, prefixBits)
+		}
+	}
+	for _, part := range a.Named {
+		if !slices.ContainsFunc(slices.Concat(a.Pools4, a.Pools6), func(q netip.Prefix) bool { return q.Bits() <= part.Prefix.Bits() && q.Contains(part.Prefix.Addr()) }) {
+			return fmt.Errorf("%s, named %s, is in no pool", part.Prefix, part.Name)
 		}
 	}
 	for of, prefixes := range a.ranges() {

@@ -34,6 +34,13 @@ type Grant struct {
 	Address4    netip.Addr
 	Prefix6     netip.Prefix
 	InterfaceID uint64 // of its IPv6 address; 0: any
+	// Pool4 and Pool6 name the parts of the pools of which it gets the others: see [APN].Named. Empty: none of
+	// these.
+	Pool4, Pool6 string
+	// Routes lead to what is behind the terminal; of those that are delegated the first counts. MalformedRoutes is
+	// how many more were named that cannot be read.
+	Routes          []Route
+	MalformedRoutes int
 	Terms
 	// Interim is how often the accounts tell of its session, if its access point leaves that open; 0:
 	// never. Class is what they tell with it.
@@ -222,6 +229,13 @@ func (g *Grant) wanted(asked gtp.EndUserAddress, own *Service) (gtp.EndUserAddre
 	if g == nil {
 		return asked, 0
 	}
+	// A pool that is named counts before what the terminal asks for, or its subscription has.
+	if g.Pool4 != "" {
+		asked.IPv4 = netip.Addr{}
+	}
+	if g.Pool6 != "" {
+		asked.IPv6 = netip.Addr{}
+	}
 	if g.Address4.Is4() {
 		asked.IPv4, given = g.Address4, given|TypeIPv4
 	}
@@ -229,6 +243,17 @@ func (g *Grant) wanted(asked gtp.EndUserAddress, own *Service) (gtp.EndUserAddre
 		asked.IPv6, given = g.Prefix6.Addr(), given|TypeIPv6
 	}
 	return asked, given
+}
+
+// partOf names the part of a family's pools of which a terminal gets any.
+func (g *Grant) partOf(t Types) string {
+	switch {
+	case g == nil:
+		return ""
+	case t == TypeIPv4:
+		return g.Pool4
+	}
+	return g.Pool6
 }
 
 // interfaceID is that which a terminal was granted, or a new one.

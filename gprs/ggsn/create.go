@@ -111,6 +111,7 @@ func (e *Engine) createPrimary(t *transaction, m *gtp.CreateRequest, made *sessi
 	if t.grant != nil && t.grant.Terms != (Terms{}) {
 		e.terms[sh] = t.grant.Terms
 	}
+	e.giveRoutes(sh, s, t.grant)
 	e.account(sh, a, m, t.grant, t.call)
 	x := e.addCreated(t, m, sh, s, user)
 	e.schedule(sh, s, t.call)

@@ -121,7 +121,7 @@ func (v *vrf) setDelegate(apns []*access, number uint8) {
 }
 
 // find6 returns the session that has an address, given its upper half, by the longest prefix:
-// one of those of a link, or one that is delegated.
+// one of those of a link, one that is delegated, or one behind it.
 func (e *Engine) find6(v *vrf, n uint64) handle {
 	if h := v.by6[n]; h != 0 {
 		return h
@@ -136,7 +136,10 @@ func (e *Engine) find6(v *vrf, n uint64) handle {
 			return h
 		}
 	}
-	return 0
+	if v.behind.Size6() == 0 {
+		return 0
+	}
+	return e.findBehind(v, addr6(n, 0))
 }
 
 // delegated is what a session's client has at a time; not valid: nothing.
@@ -155,14 +158,15 @@ type delegator struct {
 }
 
 // Delegate implements [link.Delegations]. Whoever asks gets it: behind a terminal there is one
-// client, and one that comes instead has another name.
+// client, and one that comes instead has another name. What the session was granted for that comes in
+// place of the rest of its lease.
 func (d *delegator) Delegate(step link.Step, to link.Association) (link.Delegated, bool) {
 	e := d.e
 	h := e.contexts.at(d.context).session
 	s := e.sessions.at(h)
 	a := e.accessPoint(s)
-	lease := a.lease6(s)
-	if !delegates(lease, s) {
+	lease, own := a.lease6(s), e.delegable(h)
+	if !own.IsValid() && !delegates(lease, s) {
 		return link.Delegated{}, false
 	}
 	was, bound := e.delegations[h]
@@ -172,6 +176,8 @@ func (d *delegator) Delegate(step link.Step, to link.Association) (link.Delegate
 	}
 	given := link.Delegated{Prefix: lease, Excluded: s.prefixOf(), Lifetime: a.DelegationTime}
 	switch {
+	case own.IsValid():
+		given.Prefix, given.Excluded = own, netip.Prefix{}
 	case step == link.Extend && was.prefix != lease, step < link.Extend && !to.Exclude:
 		given.Prefix, given.Excluded = otherHalf(lease), netip.Prefix{}
 	}
@@ -242,7 +248,7 @@ func (r *resuming) delegation() bool {
 	}
 	h := r.contexts.at(x).session
 	s, p := r.sessions.at(h), in.Prefix.prefix()
-	if lease := r.accessPoint(s).lease6(s); s.has.has(TypeIPv6) && delegates(lease, s) && (p == lease || p == otherHalf(lease)) {
+	if lease, own := r.accessPoint(s).lease6(s), r.delegable(h); s.has.has(TypeIPv6) && (own.IsValid() && p == own || !own.IsValid() && delegates(lease, s) && (p == lease || p == otherHalf(lease))) {
 		r.delegations[h] = delegation{p, string(client), in.IAID, time.Duration(in.Until)}
 	}
 	return true

@@ -36,12 +36,12 @@ func (e *Engine) fromNetwork(c call, number uint8, ip []byte) Reason {
 		switch {
 		case !special.Forwarded4(src):
 			return BadSource
-		case v.inside4.has(uint64(from)), e.ofTerminal(v.by4[from]):
+		case v.inside4.has(uint64(from)), e.ofTerminal(e.find4(v, from)):
 			return InsideSource
 		case isRedirect4(p):
 			return Redirect
 		}
-		return e.toTerminal(c, o, v.by4[binary.BigEndian.Uint32(p[16:])], p)
+		return e.toTerminal(c, o, e.find4(v, binary.BigEndian.Uint32(p[16:])), p)
 	case 6:
 		p, _, ok := packet.ParseIPv6(ip)
 		if !ok {

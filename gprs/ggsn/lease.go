@@ -3,10 +3,12 @@
 package ggsn
 
 import (
+	"errors"
 	"net/netip"
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/gprs/pool"
 )
 
 // lease gives a session the addresses that it was granted, or that a request asks for, of the types in s.has. Where there
@@ -21,8 +23,9 @@ func (e *Engine) lease(s, prev *session, asks *gtp.EndUserAddress, g *Grant, c c
 		if isFixed && (!given.has(TypeIPv4) || a.fixed4.has(asked)) {
 			s.marks |= markStatic4
 		}
-		p, cause := e.take(s, a, a.leases4(s), asked, isFixed, c)
-		if cause != 0 && prev.mayHand(TypeIPv4, markStatic4, s) && a.leases4(s).mayKeep(prev.lease4(), asked, isFixed) {
+		part := g.partOf(TypeIPv4)
+		p, cause := e.take(s, a, a.leases4(s), part, asked, isFixed, c)
+		if cause != 0 && prev.mayHand(TypeIPv4, markStatic4, s) && a.leases4(s).mayKeep(prev.lease4(), part, asked, isFixed) {
 			p, cause, kept = prev.lease4(), 0, TypeIPv4
 		}
 		if cause != 0 {
@@ -35,8 +38,9 @@ func (e *Engine) lease(s, prev *session, asks *gtp.EndUserAddress, g *Grant, c c
 		if isFixed && (!given.has(TypeIPv6) || a.fixed6.has(asked)) {
 			s.marks |= markStatic6
 		}
-		p, cause := e.take(s, a, a.leases6(s), asked, isFixed, c)
-		if cause != 0 && prev.mayHand(TypeIPv6, markStatic6, s) && a.leases6(s).mayKeep(a.lease6(prev), asked, isFixed) {
+		part := g.partOf(TypeIPv6)
+		p, cause := e.take(s, a, a.leases6(s), part, asked, isFixed, c)
+		if cause != 0 && prev.mayHand(TypeIPv6, markStatic6, s) && a.leases6(s).mayKeep(a.lease6(prev), part, asked, isFixed) {
 			p, cause, kept = a.lease6(prev), 0, kept|TypeIPv6
 		}
 		if cause != 0 {
@@ -52,7 +56,7 @@ func (e *Engine) lease(s, prev *session, asks *gtp.EndUserAddress, g *Grant, c c
 
 // take takes the lease that a terminal asks for, unless it is another's, from the static ones, or any of the
 // others.
-func (e *Engine) take(s *session, a *access, l *leases, asked netip.Addr, isFixed bool, c call) (p netip.Prefix, cause gtp.Cause) {
+func (e *Engine) take(s *session, a *access, l *leases, part string, asked netip.Addr, isFixed bool, c call) (p netip.Prefix, cause gtp.Cause) {
 	if isFixed {
 		if p = leaseOf(asked); len(l.named) == 0 || e.foreign(s, a, p) || l.pool.TakeExact(p, c.now) != nil {
 			return netip.Prefix{}, gtp.CauseUnknownPDPType
@@ -61,8 +65,12 @@ func (e *Engine) take(s *session, a *access, l *leases, asked netip.Addr, isFixe
 	}
 	if len(l.named) > 0 {
 		var err error
-		if p, err = l.pool.Take(c.now); err == nil {
+		switch p, err = l.pool.TakeOf(part, c.now); {
+		case err == nil:
 			return p, 0
+		case errors.Is(err, pool.ErrNoPart):
+			e.stats.PoolsUnknown++
+			return p, gtp.CauseUnknownPDPType
 		}
 	}
 	return netip.Prefix{}, gtp.CauseAddressesOccupied
@@ -83,8 +91,8 @@ func (s *session) mayHand(t Types, static marks, next *session) bool {
 }
 
 // mayKeep reports whether a lease that is used can be what a terminal asks for.
-func (l *leases) mayKeep(p netip.Prefix, asked netip.Addr, isFixed bool) bool {
-	return len(l.named) > 0 && l.pool.Has(p) && (!isFixed || p == leaseOf(asked))
+func (l *leases) mayKeep(p netip.Prefix, part string, asked netip.Addr, isFixed bool) bool {
+	return len(l.named) > 0 && (isFixed && l.pool.Has(p) && p == leaseOf(asked) || !isFixed && l.pool.HasOf(part, p))
 }
 
 // giveBack ends the leases of a session, but for those that another goes on with.

@@ -25,6 +25,9 @@ func (e *Engine) Leaving() (list []LeavingPool) {
 				list = append(list, LeavingPool{a.VRF, p})
 			}
 		}
+		for _, p := range leavingRouted(e.vrfs[a.VRF], slices.Concat(a.Routed, a.leftRouted), e.namedIn(a.VRF)) {
+			list = append(list, LeavingPool{a.VRF, p})
+		}
 	}
 	return list
 }
@@ -38,6 +41,7 @@ func (e *Engine) namedIn(vrf uint8) (list []netip.Prefix) {
 		for _, l := range a.all() {
 			list = append(list, l.named...)
 		}
+		list = append(list, a.Routed...)
 	}
 	return list
 }

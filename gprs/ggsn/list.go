@@ -5,6 +5,7 @@ package ggsn
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
@@ -34,6 +35,8 @@ type ContextInfo struct {
 	InterfaceID [8]byte
 	// Delegated6 is what a client behind the terminal has by DHCPv6; not valid: nothing.
 	Delegated6 netip.Prefix
+	// Routes lead to what is behind it, beside that.
+	Routes []netip.Prefix
 
 	TEIDControl, TEIDData         uint32 // ours; of version 0 flow labels
 	PeerControl, PeerUser         netip.Addr
@@ -114,6 +117,7 @@ func (e *Engine) matches(sel *Selection, x *pdpContext) bool {
 		return false
 	}
 	return !sel.Address.IsValid() ||
+		slices.ContainsFunc(e.routes[x.session], func(r Route) bool { return sel.Address.Overlaps(r.Prefix) }) ||
 		s.has.has(TypeIPv4) && sel.Address.Contains(addr4(s.address)) ||
 		s.has.has(TypeIPv6) && sel.Address.Overlaps(e.accessPoint(s).lease6(s))
 }
@@ -138,7 +142,7 @@ func (e *Engine) describe(h handle) ContextInfo {
 	info.Limit, info.AMBR, info.DSCP = Rates{x.up.rate(), x.down.rate()}, e.ambrOf(s), x.mark
 	info.OverUp, info.OverDown = x.up.over, x.down.over
 	info.Created, info.LastSeen = e.epoch.Add(x.createdAt), e.epoch.Add(seconds(x.lastSeen))
-	info.Account = e.accountOf(x.session)
+	info.Account, info.Routes = e.accountOf(x.session), e.routesTo(x.session)
 	if s.has.has(TypeIPv4) {
 		info.Address4 = addr4(s.address)
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
@@ -102,6 +103,7 @@ func (r *resuming) all() (lost int) {
 		for _, l := range a.all() {
 			l.left = l.leaving(l.named)
 		}
+		a.leftRouted = leavingRouted(r.vrfs[a.VRF], a.leftRouted, a.Routed)
 	}
 	r.admitGuests(r.call)
 	return max(0, int(h.Contexts)-r.contexts.used())
@@ -172,13 +174,14 @@ func (r *resuming) readNames(n int) bool {
 			for of, l := range a.all() {
 				l.resumeLeft(of, had[of], &a.APN, r.random.Uint64())
 			}
+			a.leftRouted = had[storedRouted] // until it is known what is in them
 		}
 	}
 	return true
 }
 
-// readPrefixes reads those that an access point had, in the order of [access.all].
-func (r *resuming) readPrefixes() (had [4][]netip.Prefix, ok bool) {
+// readPrefixes reads those that an access point had, by [storedLists].
+func (r *resuming) readPrefixes() (had [storedLists][]netip.Prefix, ok bool) {
 	for of := range had {
 		var n uint32
 		if !r.record(&n) {
@@ -216,6 +219,10 @@ func (r *resuming) session() bool {
 			return false
 		}
 	}
+	routes, ok := r.routesOf(in.Routes)
+	if !ok {
+		return false
+	}
 	list := make([]pdpContext, in.Contexts)
 	templates := make([]filters, in.Contexts)
 	for i := range list {
@@ -230,6 +237,9 @@ func (r *resuming) session() bool {
 		}
 		if account != nil {
 			r.accounts[sh] = account
+		}
+		for a := r.accessPoint(added); len(routes) > 0; routes = routes[1:] {
+			r.giveRoute(sh, added, routes[0], slices.Concat(a.Routed, a.leftRouted))
 		}
 		for i := range list {
 			x, u := r.addContext(sh, added, &list[i])

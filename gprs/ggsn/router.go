@@ -11,13 +11,13 @@ import (
 
 // linkSettings are what the router of an access point's links says.
 func (a *APN) linkSettings(uuid [16]byte) link.Settings {
-	return link.Settings{MTU: a.MTU, DNS: a.DNS6, Domains: a.Domains, PREF64: a.PREF64, DHCP: a.DHCP, Delegate: a.Delegate > 0, UUID: uuid, Interval: a.AdvertInterval}
+	return link.Settings{MTU: a.MTU, DNS: a.DNS6, Domains: a.Domains, PREF64: a.PREF64, DHCP: a.DHCP, Delegate: a.Delegate > 0 || a.routes6(), UUID: uuid, Interval: a.AdvertInterval}
 }
 
 // toRouter answers a packet that is for the router of the link, or for a group of it.
 func (e *Engine) toRouter(c call, x handle, s *session, p packet.IPv6) Reason {
 	l := e.link(s)
-	if e.accessPoint(s).Delegate > 0 {
+	if e.accessPoint(s).said.Delegate {
 		e.delegator = delegator{e, c, x}
 		l.Delegations = &e.delegator
 	}

@@ -221,6 +221,7 @@ func (e *Engine) dropSession(h handle, s *session, c call) {
 	}
 	delete(e.changes, h)
 	delete(e.delegations, h)
+	e.dropRoutes(h, s)
 	delete(e.terms, h)
 	delete(e.accounts, h)
 	e.unlinkSession(h, s)

@@ -25,6 +25,10 @@ type Stats struct {
 	// Asked are Create Requests that waited to be authorized; GrantsLate are the answers that came
 	// when they had waited too long.
 	Asked, GrantsLate uint64
+	// PoolsUnknown were named for terminals, whose access point has none of the name.
+	PoolsUnknown uint64
+	// RoutesRefused were granted to terminals, which could not have them.
+	RoutesRefused [NumRouteFaults]uint64
 	// Restarts and PathsDown are of peers.
 	Restarts, PathsDown uint64
 	// EndMarkers of tunnels, and elements passed over in messages.

@@ -11,11 +11,11 @@ import (
 )
 
 // storedMagic begins what is stored; its last octet is the version of the form.
-const storedMagic uint32 = 0x49474706
+const storedMagic uint32 = 0x49474707
 
 // storedHeader is followed by the nodes, by the access points, by the sessions, each followed
 // by its contexts, and by leases that are held. An access point is its name behind its
-// length, and the prefixes of each of its leases behind their number. Delegated prefixes end it.
+// length, and the prefixes of each of its leases, and of its routes, behind their number. Delegated prefixes end it.
 type storedHeader struct {
 	Magic                    uint32
 	Epoch                    int64 // nanoseconds of Unix, from which the times below count
@@ -57,6 +57,7 @@ type storedSession struct {
 	Contexts                uint8
 	MSISDN                  [16]byte // digits, then zeros
 	Accounted               bool     // its account follows
+	Routes                  uint8    // that follow
 }
 
 type storedContext struct {
@@ -153,10 +154,17 @@ func octets(a netip.Addr) (b [16]byte) {
 	return b
 }
 
+// storedLists is how many lists of prefixes an access point has: in the order of [access.all], and that of
+// its routes.
+const storedRouted, storedLists = 4, 5
+
 func (a *access) appendStored(b []byte) []byte {
 	b = append(append(b, byte(len(a.Name))), a.Name...)
-	for _, l := range a.all() {
-		all := slices.Concat(l.named, l.left)
+	lists := [storedLists][]netip.Prefix{storedRouted: slices.Concat(a.Routed, a.leftRouted)}
+	for of, l := range a.all() {
+		lists[of] = slices.Concat(l.named, l.left)
+	}
+	for _, all := range lists {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(all)))
 		for _, p := range all {
 			s := stored(p)
@@ -206,10 +214,11 @@ func (e *Engine) appendSession(b []byte, n handle, s *session, index map[handle]
 	}
 	h.Contexts += uint32(r.Contexts)
 	of := e.accounts[n]
-	r.Accounted = of != nil
+	r.Accounted, r.Routes = of != nil, uint8(len(e.routes[n]))
 	if b = appendRecord(b, &r); of != nil {
 		b = of.appendStored(b)
 	}
+	b = e.appendRoutes(b, n)
 	for x := s.first; x != 0; x = e.contexts.at(x).next {
 		b = e.appendContext(b, x, index)
 	}

@@ -4,7 +4,7 @@ package ggsn
 
 import (
 	"math/rand/v2"
-	"slices"
+	"reflect"
 	"testing"
 	"time"
 
@@ -40,7 +40,7 @@ func TestResume(t *testing.T) {
 	if lost := w.succeed(testSettings(), state); lost != 0 || w.e.RestartCounter() != 7 {
 		t.Fatalf("%d lost, counter %d", lost, w.e.RestartCounter())
 	}
-	if after := w.list(); !slices.Equal(before, after) {
+	if after := w.list(); !reflect.DeepEqual(before, after) {
 		t.Errorf("contexts\n%+v\n%+v", before, after)
 	}
 	w.down(udp4(server, c.four(), 64, 0))

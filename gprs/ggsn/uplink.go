@@ -106,17 +106,19 @@ func whole4(b []byte) (p []byte, ok bool) {
 
 // up4 judges a packet of IPv4 by its addresses.
 func (e *Engine) up4(c call, x handle, u *pdpContext, s *session, p []byte) Reason {
-	if binary.BigEndian.Uint32(p[12:]) != s.address {
+	v := e.vrfOf(s)
+	if from := binary.BigEndian.Uint32(p[12:]); from != s.address && e.find4(v, from) != u.session {
 		return SpoofedIPv4
 	}
 	dst := [4]byte(p[16:20])
 	to := binary.BigEndian.Uint32(dst[:])
+	owner := e.find4(v, to)
 	switch {
 	case to == e.own4:
 		return OwnAddress
 	case to>>28 == 0xe:
 		return Multicast
-	case to == s.address || !special.Forwarded4(dst):
+	case owner == u.session || !special.Forwarded4(dst):
 		return BadDestination
 	}
 	if !u.send(c, s, len(p)) {
@@ -127,8 +129,7 @@ func (e *Engine) up4(c call, x handle, u *pdpContext, s *session, p []byte) Reas
 		e.timeExceeded(c, o, s, p)
 		return HopLimit
 	}
-	v := e.vrfOf(s)
-	return e.forward(c, o, s, p, v.by4[to], v.inside4.has(uint64(to)))
+	return e.forward(c, o, s, p, owner, v.inside4.has(uint64(to)))
 }
 
 // up6 judges a packet of IPv6 by its addresses. Link-local ones stay on the link, whose other

@@ -38,7 +38,7 @@ type Pool struct {
 
 	taken  numbers // used or held
 	inside uint64  // of these, how many are in the spans
-	next   uint64  // where the search for a free one goes on
+	parts  map[string]*part
 
 	// held are leases that were freed and are not for reuse yet, each with its ticket. The
 	// queue has them in the order of these, and some that were taken since.
@@ -66,14 +66,8 @@ func New(s Settings, random uint64) (*Pool, error) {
 	if err := p.Resize(s); err != nil {
 		return nil, err
 	}
-	at := random % p.size
-	for _, one := range p.spans {
-		if n := one.last - one.first + 1; at < n {
-			p.next = one.first + at
-			break
-		} else {
-			at -= n
-		}
+	for _, of := range p.parts {
+		of.begin(random)
 	}
 	return p, nil
 }
@@ -93,7 +87,16 @@ func (p *Pool) Resize(s Settings) error {
 	if err != nil {
 		return err
 	}
-	p.spans, p.hold = spans, s.Hold
+	parts, err := s.parts(f, spans)
+	if err != nil {
+		return err
+	}
+	for name, of := range parts {
+		if was := p.parts[name]; was != nil {
+			of.next = was.next
+		}
+	}
+	p.spans, p.parts, p.hold = spans, parts, s.Hold
 	p.size, p.inside = 0, 0
 	for _, one := range spans {
 		p.size += one.last - one.first + 1
@@ -106,17 +109,8 @@ func (p *Pool) Resize(s Settings) error {
 	return nil
 }
 
-// Take returns a lease that is free. It never waits: the error is [ErrExhausted].
-func (p *Pool) Take(now time.Time) (netip.Prefix, error) {
-	p.release(now)
-	n, ok := p.search()
-	if !ok {
-		return netip.Prefix{}, ErrExhausted
-	}
-	p.next = n + 1
-	p.use(n)
-	return p.form.lease(n), nil
-}
+// Take is [Pool.TakeOf] without a name.
+func (p *Pool) Take(now time.Time) (netip.Prefix, error) { return p.TakeOf("", now) }
 
 // TakeExact takes one lease for who owns it. Its hold time does not matter, since it
 // keeps others away.
@@ -187,16 +181,16 @@ func (p *Pool) using(lease netip.Prefix) (n uint64, ok bool) {
 	return n, !held
 }
 
-// search returns a number that is free, the next one in the round.
-func (p *Pool) search() (uint64, bool) {
-	if p.inside == p.size {
+// search returns a number that is free, the next one in the round of a part.
+func (p *Pool) search(of *part) (uint64, bool) {
+	if p.inside == p.size || len(of.spans) == 0 {
 		return 0, false
 	}
-	at, _ := p.find(p.next)
-	for i := range len(p.spans) + 1 {
-		in := p.spans[(at+i)%len(p.spans)]
+	at, _ := find(of.spans, of.next)
+	for i := range len(of.spans) + 1 {
+		in := of.spans[(at+i)%len(of.spans)]
 		if i == 0 {
-			in.first = max(in.first, p.next)
+			in.first = max(in.first, of.next)
 		}
 		if n, ok := p.taken.free(in); ok {
 			return n, true
@@ -206,8 +200,8 @@ func (p *Pool) search() (uint64, bool) {
 }
 
 // find returns the index of the span that holds a number, or of the one behind it.
-func (p *Pool) find(n uint64) (int, bool) {
-	return slices.BinarySearchFunc(p.spans, n, func(s span, n uint64) int {
+func find(list []span, n uint64) (int, bool) {
+	return slices.BinarySearchFunc(list, n, func(s span, n uint64) int {
 		switch {
 		case s.last < n:
 			return -1
@@ -218,8 +212,10 @@ func (p *Pool) find(n uint64) (int, bool) {
 	})
 }
 
-func (p *Pool) has(n uint64) bool {
-	_, ok := p.find(n)
+func (p *Pool) has(n uint64) bool { return has(p.spans, n) }
+
+func has(list []span, n uint64) bool {
+	_, ok := find(list, n)
 	return ok
 }
 

@@ -28,6 +28,8 @@ type Settings struct {
 	Length int
 	// Except are never leased: the gateway's own addresses, and what other pools have.
 	Except []netip.Prefix
+	// Parts have names, by which alone they are given; they do not overlap.
+	Parts []Part
 	// Hold is how long a lease that was freed is kept from others.
 	Hold time.Duration
 }
@@ -63,7 +65,11 @@ func (s Settings) Check() error {
 	if err != nil {
 		return err
 	}
-	_, err = s.spans(f)
+	spans, err := s.spans(f)
+	if err != nil {
+		return err
+	}
+	_, err = s.parts(f, spans)
 	return err
 }
 
@@ -114,7 +120,7 @@ func (s Settings) spans(f form) ([]span, error) {
 		}
 		list = append(list, one)
 	}
-	slices.SortFunc(list, func(a, b span) int { return cmp.Compare(a.first, b.first) })
+	ordered(list)
 	for i := 1; i < len(list); i++ {
 		if list[i].first <= list[i-1].last {
 			return nil, fmt.Errorf("%v is in two ranges of the pool", f.lease(list[i].first))
@@ -138,6 +144,12 @@ func (s Settings) spans(f form) ([]span, error) {
 		return nil, errNothing
 	}
 	return list, nil
+}
+
+// ordered puts spans in their order.
+func ordered(list []span) []span {
+	slices.SortFunc(list, func(a, b span) int { return cmp.Compare(a.first, b.first) })
+	return list
 }
 
 // within are the leases that lie in a range as a whole.

@@ -29,6 +29,7 @@ const (
 	ServiceType          = rfc2865.ServiceType_Type
 	FramedProtocol       = rfc2865.FramedProtocol_Type
 	FramedIPAddress      = rfc2865.FramedIPAddress_Type
+	FramedRoute          = rfc2865.FramedRoute_Type
 	FramedMTU            = rfc2865.FramedMTU_Type
 	Class                = rfc2865.Class_Type
 	VendorSpecific       = rfc2865.VendorSpecific_Type
@@ -54,10 +55,13 @@ const (
 	AcctOutputGigawords  = rfc2869.AcctOutputGigawords_Type
 	EventTimestamp       = rfc2869.EventTimestamp_Type
 	MessageAuthenticator = rfc2869.MessageAuthenticator_Type
+	FramedPool           = rfc2869.FramedPool_Type
 	AcctInterimInterval  = rfc2869.AcctInterimInterval_Type
 	NASIPv6Address       = rfc3162.NASIPv6Address_Type
 	FramedInterfaceID    = rfc3162.FramedInterfaceID_Type
 	FramedIPv6Prefix     = rfc3162.FramedIPv6Prefix_Type
+	FramedIPv6Pool       = rfc3162.FramedIPv6Pool_Type
+	FramedIPv6Route      = rfc3162.FramedIPv6Route_Type
 	DelegatedIPv6Prefix  = rfc4818.DelegatedIPv6Prefix_Type
 	FramedIPv6Address    = rfc6911.FramedIPv6Address_Type
 	ErrorCauseType       = rfc3576.ErrorCause_Type
@@ -246,6 +250,12 @@ func (a *Attributes) All(t Type) (list [][]byte) {
 	return list
 }
 
+// FindText returns the first one of a type as text; empty: there is none.
+func (a *Attributes) FindText(t Type) string {
+	v, _ := a.Find(t)
+	return string(v)
+}
+
 // FindInteger returns the first one of a type if it has 32 bits.
 func (a *Attributes) FindInteger(t Type) (uint32, bool) {
 	v, ok := a.Find(t)
@@ -270,6 +280,12 @@ func (a *Attributes) FindAddress(t Type) (netip.Addr, bool) {
 // FindPrefix returns the first one of a type if it is an IPv6 prefix.
 func (a *Attributes) FindPrefix(t Type) (p netip.Prefix, ok bool) {
 	v, _ := a.Find(t)
+	return ParsePrefix(v)
+}
+
+// ParsePrefix reads the value of an attribute that is an IPv6 prefix, beyond whose length all bits are zero
+// (RFC 3162 section 2.3).
+func ParsePrefix(v []byte) (p netip.Prefix, ok bool) {
 	if len(v) < 2 || len(v) > 18 || v[1] > 128 {
 		return p, false
 	}

@@ -71,7 +71,8 @@ func (a *asker) attributes(e *ggsn.Event) (to radius.Attributes) {
 	return to
 }
 
-// addresses adds those of a terminal, and the prefix that is delegated to it.
+// addresses adds those of a terminal, the prefix that is delegated to it, and the routes to what is behind
+// it: by way of its own address, which zero stands for (RFC 2865 section 5.22).
 func addresses(to *radius.Attributes, x *ggsn.ContextInfo) {
 	if x.Address4.IsValid() {
 		to.Octets(radius.FramedIPAddress, x.Address4.AsSlice())
@@ -82,6 +83,13 @@ func addresses(to *radius.Attributes, x *ggsn.ContextInfo) {
 	}
 	if x.Delegated6.IsValid() {
 		to.Prefix(radius.DelegatedIPv6Prefix, x.Delegated6)
+	}
+	for _, p := range x.Routes {
+		if p.Addr().Is4() {
+			to.Text(radius.FramedRoute, p.String()+" 0.0.0.0 1")
+		} else {
+			to.Text(radius.FramedIPv6Route, p.String()+" :: 1")
+		}
 	}
 }
 

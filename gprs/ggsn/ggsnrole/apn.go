@@ -21,6 +21,8 @@ type APN struct {
 	Name                             string
 	Types                            []PDPType // empty: those that the pools have addresses for
 	Pool4, Pool6, Static4, Static6   []netip.Prefix
+	Named                            []NamedPool
+	Routed                           []netip.Prefix
 	LinkPrefixes                     int
 	Delegate                         int // bits; 0: nothing is delegated
 	DelegationTime                   time.Duration
@@ -92,6 +94,10 @@ func (a *APN) keys() []key.Key {
 			"IPv6 prefixes of which each context gets a /64. RFC 3314, section 2.3."),
 		key.Of("static4", &a.Static4, []string{}, key.List(prefix4), key.Live, "IPv4 addresses that terminals may ask for."),
 		key.Of("static6", &a.Static6, []string{}, key.List(prefix64), key.Live, "The same of IPv6, each with its /64."),
+		key.Of("named_pools", &a.Named, key.Example([]string{"gold 10.45.8.0/21", "gold 2001:db8:6008::/46"}), key.List(namedPool), key.Live,
+			"Parts of pool4 and pool6 with names: only terminals for which a RADIUS server says so get addresses of them, by Framed-Pool and Framed-IPv6-Pool. RFC 2869, section 5.18; RFC 3162, section 2.6."),
+		key.Of("routed", &a.Routed, key.Example([]string{"172.20.0.0/16", "2001:db8:9000::/40"}), key.List(routedPrefix), key.Live,
+			"Prefixes of either family, apart from the pools, of which RADIUS servers give networks behind terminals: Framed-Route, Framed-IPv6-Route, and Delegated-IPv6-Prefix for DHCPv6. RFC 2865, section 5.22; RFC 3162, section 2.5; RFC 4818."),
 		key.Of("link_prefixes", &a.LinkPrefixes, 1, linkPrefixes, key.Restart,
 			"How many /64 of pool6 a terminal has on its link, 1, 2, 4, 8 or 16, each told by advertisements of its own: a host may use several networks at once. Telephones by TS 23.060 may take the first alone."),
 		key.Of("delegate", &a.Delegate, 0, orNone(key.Integer[int](32, 63)), key.Restart,
@@ -145,6 +151,15 @@ func (a *APN) keys() []key.Key {
 
 // pools are all addresses that contexts may have.
 func (a *APN) pools() []netip.Prefix { return slices.Concat(a.Pool4, a.Pool6, a.Static4, a.Static6) }
+
+// routedPrefix parses one of which networks behind terminals are.
+var routedPrefix = key.Text("172.20.0.0/16", func(s string) (netip.Prefix, *key.Fault) {
+	p, f := key.PrefixLike(s, "172.20.0.0/16 or 2001:db8:9000::/40")
+	if f == nil && p.Addr().Is6() && p.Bits() > 64 {
+		f = key.Wrong(fmt.Sprintf("write %s, or a shorter prefix", netip.PrefixFrom(p.Addr(), 64).Masked()), "%s is no network that can be behind a terminal", p)
+	}
+	return p, f
+})
 
 // types are the PDP types that contexts may have.
 func (a *APN) types() (set ggsn.Types) {

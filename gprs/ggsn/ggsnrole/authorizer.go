@@ -97,6 +97,8 @@ func grantOf(a *radius.Answer) (g ggsn.Grant) {
 	if id, _ := a.Attributes.Find(radius.FramedInterfaceID); len(id) == 8 {
 		g.InterfaceID = binary.BigEndian.Uint64(id)
 	}
+	g.Pool4, g.Pool6 = a.Attributes.FindText(radius.FramedPool), a.Attributes.FindText(radius.FramedIPv6Pool)
+	grantRoutes(&g, &a.Attributes)
 	g.SessionLimit, _ = a.Attributes.FindSeconds(radius.SessionTimeout)
 	g.IdleLimit, _ = a.Attributes.FindSeconds(radius.IdleTimeout)
 	if often, ok := a.Attributes.FindSeconds(radius.AcctInterimInterval); ok && often > 0 {

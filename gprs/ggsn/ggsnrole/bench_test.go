@@ -49,7 +49,7 @@ func written(t testing.TB, node, apn string) Settings {
 	add(baseNode, node)
 	text += "[[ggsn.apn]]\n"
 	add(baseAPN, apn)
-	return *configtest.One(t.(*testing.T), Role.Section, text).(*Settings)
+	return *configtest.One(t, Role.Section, text).(*Settings)
 }
 
 // bench is the engine of a section, in virtual time.

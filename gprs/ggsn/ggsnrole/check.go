@@ -88,6 +88,7 @@ func (s *Settings) checkAPN(c *config.Checker, i int) {
 		return
 	}
 	a.checkDelegate(c, path)
+	a.checkNamed(c, path)
 	four, six := len(a.Pool4)+len(a.Static4) > 0, len(a.Pool6)+len(a.Static6) > 0
 	if !four && !six {
 		c.Fail(path, "contexts would get no address here", `add pool4 = ["10.45.0.0/16"], or pool6 = ["2001:db8:6000::/40"] with prefixes that are routed to this host`)
@@ -152,7 +153,7 @@ func (a *APN) checkEngine(c *config.Checker, path string) {
 	}
 }
 
-// pool is a prefix that contexts have addresses of.
+// pool is a prefix that contexts have addresses of, or that is behind their terminals.
 type pool struct {
 	key, apn, device, vrf string
 	prefix                netip.Prefix
@@ -165,7 +166,7 @@ func (s *Settings) allPools() (list []pool) {
 		for _, of := range []struct {
 			key  string
 			list []netip.Prefix
-		}{{"pool4", a.Pool4}, {"pool6", a.Pool6}, {"static4", a.Static4}, {"static6", a.Static6}} {
+		}{{"pool4", a.Pool4}, {"pool6", a.Pool6}, {"static4", a.Static4}, {"static6", a.Static6}, {"routed", a.Routed}} {
 			for j, p := range of.list {
 				list = append(list, pool{fmt.Sprintf("apn[%d].%s[%d]", i, of.key, j), a.Name, s.device(a), a.VRF, p})
 			}

@@ -79,8 +79,10 @@ type Context struct {
 	Prefix6  netip.Prefix `json:"prefix6,omitzero"`
 	// Delegated6 is what a router behind the terminal has.
 	Delegated6 netip.Prefix `json:"delegated6,omitzero"`
-	SGSN       netip.Addr   `json:"sgsn"`
-	User       netip.Addr   `json:"sgsn_user_plane"`
+	// Routes lead to what else is behind it.
+	Routes []netip.Prefix `json:"routes,omitempty"`
+	SGSN   netip.Addr     `json:"sgsn"`
+	User   netip.Addr     `json:"sgsn_user_plane"`
 	// TEIDs, flow labels of GTPv0: ours, then the SGSN's.
 	TEIDControl     uint32 `json:"teid_control"`
 	TEIDData        uint32 `json:"teid_data"`
@@ -107,7 +109,7 @@ type Context struct {
 func contextOf(x *ggsn.ContextInfo) Context {
 	c := Context{
 		IMSI: x.IMSI.String(), NSAPI: x.NSAPI, MSISDN: x.MSISDN.String(), Version: int(x.Version), APN: x.APN, Type: x.Type.String(),
-		Address4: x.Address4, Prefix6: x.Prefix6, Delegated6: x.Delegated6, SGSN: x.PeerControl, User: x.PeerUser,
+		Address4: x.Address4, Prefix6: x.Prefix6, Delegated6: x.Delegated6, Routes: x.Routes, SGSN: x.PeerControl, User: x.PeerUser,
 		TEIDControl: x.TEIDControl, TEIDData: x.TEIDData, PeerTEIDControl: x.PeerTEIDControl, PeerTEIDData: x.PeerTEIDData,
 		ChargingID: x.ChargingID, UpPackets: x.Up.Packets, UpOctets: x.Up.Octets, DownPackets: x.Down.Packets, DownOctets: x.Down.Octets,
 		RateUp: x.Limit.Up, RateDown: x.Limit.Down, AMBRUp: x.AMBR.Up, AMBRDown: x.AMBR.Down,
@@ -133,6 +135,9 @@ func (l Contexts) Write(w io.Writer) {
 		}
 		if c.Delegated6.IsValid() {
 			addresses = append(addresses, c.Delegated6.String())
+		}
+		for _, p := range c.Routes {
+			addresses = append(addresses, p.String())
 		}
 		linked := "-"
 		if c.Primary != nil {

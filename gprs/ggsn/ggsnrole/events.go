@@ -42,6 +42,9 @@ func (l *eventLog) write(e *ggsn.Event) {
 		if x.Delegated6.IsValid() {
 			words = append(words, "delegated", x.Delegated6)
 		}
+		if len(x.Routes) > 0 {
+			words = append(words, "routes", x.Routes)
+		}
 		if e.Kind == ggsn.ContextDeleted {
 			words = append(words, "reason", e.End, "up", x.Up.Octets, "down", x.Down.Octets)
 		}

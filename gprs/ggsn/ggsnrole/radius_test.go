@@ -22,6 +22,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/radius"
 	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/internal/testutil/program"
 	"github.com/isthmus-net/isthmus/lab/peers"
 	"github.com/isthmus-net/isthmus/lab/peers/peerstest"
 )
@@ -30,9 +31,9 @@ import (
 // request must have.
 const radiusUsers = `
 nemo Cleartext-Password := "arctangent"
-	Framed-IP-Address = 10.45.7.7, Framed-IPv6-Prefix = 2001:db8:6000:77::/64, Framed-Interface-Id = 0:0:0:9, Class = "gold", Acct-Interim-Interval = 600
+	Framed-IP-Address = 10.45.7.7, Framed-IPv6-Prefix = 2001:db8:6000:77::/64, Framed-Interface-Id = 0:0:0:9, Class = "gold", Acct-Interim-Interval = 600, Framed-Route = "172.20.1.0/24 0.0.0.0 1", Framed-IPv6-Route = "2001:db8:9000:100::/56 :: 1"
 15550100 Cleartext-Password := "15550100"
-	Framed-IP-Address = 10.45.8.8
+	Framed-IP-Address = 10.45.8.8, Framed-IPv6-Pool = "gold"
 240010000000003 Cleartext-Password := "240010000000003", 3GPP-IMSI == "240010000000003", 3GPP-IMSI-MCC-MNC == "24001", 3GPP-SGSN-Address == 192.0.2.7, 3GPP-GGSN-Address == 192.0.2.1, 3GPP-NSAPI == "5", 3GPP-PDP-Type == 3, 3GPP-Selection-Mode == "0", Called-Station-Id == "internet", NAS-Port-Type == 18, Framed-Protocol == 7, NAS-Identifier == "ggsn"
 	Framed-IP-Address = 10.45.9.9
 `
@@ -154,7 +155,7 @@ func withPPP(container gtp.Container, packets ...gtp.PPP) func(*gtp.CreateReques
 func TestFreeRADIUS(t *testing.T) {
 	for _, at := range []string{nodeAddr[false].String(), nodeAddr[true].String()} {
 		t.Run(at, func(t *testing.T) {
-			c := newRADIUSCore(t, at, "")
+			c := newRADIUSCore(t, at, "routed = [\"172.20.0.0/16\", \"2001:db8:9000::/40\"]\nnamed_pools = [\"gold 2001:db8:6008::/46\"]\n")
 			c.startFreeRADIUS(t, netip.AddrPortFrom(netip.MustParseAddr(at), 1812), "xyzzy5461")
 			c.serve(t)
 			number := func(m *gtp.CreateRequest) {
@@ -178,8 +179,17 @@ func TestFreeRADIUS(t *testing.T) {
 				if r.Cause != one.cause || r.Cause.Accepted() && r.EndUserAddress.Value.IPv4 != netip.MustParseAddr(one.want) {
 					t.Errorf("%s: %v, %v", one.what, r.Cause, r.EndUserAddress.Value.IPv4)
 				}
+				if gold := netip.MustParsePrefix("2001:db8:6008::/46"); one.what == "number" && !gold.Contains(r.EndUserAddress.Value.IPv6) {
+					t.Errorf("%s: %v is not of the pool that was named", one.what, r.EndUserAddress.Value.IPv6)
+				}
 				if one.what == "PAP" && r.EndUserAddress.Value.IPv6 != netip.MustParseAddr("2001:db8:6000:77::9") {
 					t.Errorf("%s: %v", one.what, r.EndUserAddress.Value.IPv6)
+				}
+			}
+			_, text := program.Call(t, "ggsn", "contexts", "--json", "--socket", c.socket)
+			for _, want := range []string{`"172.20.1.0/24"`, `"2001:db8:9000:100::/56"`} {
+				if !strings.Contains(text, want) {
+					t.Errorf("no route to %s in %s", want, text)
 				}
 			}
 			// The same terminal comes again, by CHAP, and has its addresses still.

@@ -72,7 +72,7 @@ func fields(settings reflect.Type) (n int) {
 }
 
 // One reads the settings of the only section of a text.
-func One(t *testing.T, section config.Section, text string) (settings any) {
+func One(t testing.TB, section config.Section, text string) (settings any) {
 	t.Helper()
 	c, err := config.Parse(strings.NewReader(text), "isthmus.toml", section)
 	if err != nil {
