@@ -212,6 +212,7 @@ func Up(ctx context.Context, x Experiment, e *Env) error {
 	}
 	staying := *e
 	staying.Keep = true
+	staying.begin()
 	l, err := x.Up(ctx, &staying)
 	if err != nil {
 		return err

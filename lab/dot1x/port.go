@@ -25,8 +25,12 @@ type Port struct {
 	process *lab.Proc
 	events  *peers.ControlSocket
 	orders  *peers.ControlSocket
+	asks    *peers.ControlSocket // of follow alone
+	carried counts               // of sessions that have ended
 
 	mu         sync.Mutex
+	session    Session // that goes on
+	sessions   []Session
 	authorized string // the terminal's address; "" while the port is closed
 	since      time.Time
 	proofs     int
@@ -66,6 +70,9 @@ func Guard(ctx context.Context, node *lab.Node, p *peers.Peers, dir string, c pe
 	if port.orders, err = dial(ctx, port.process, socket, "orders"); err != nil {
 		return nil, err
 	}
+	if port.asks, err = dial(ctx, port.process, socket, "asks"); err != nil {
+		return nil, err
+	}
 	go port.follow(ctx)
 	return port, nil
 }
@@ -100,7 +107,7 @@ func (p *Port) table() string {
 	for _, hook := range []string{"ingress", "egress"} {
 		fmt.Fprintf(&text, "\tchain %s { type filter hook %s device %q priority 0; policy accept; }\n", hook, hook, p.iface)
 	}
-	return text.String() + "}\n" + p.rules(false)
+	return text.String() + "}\n" + p.counting() + p.rules(false)
 }
 
 // rules are those of an open port, or of a closed one, in place of the ones before.
@@ -112,7 +119,7 @@ func (p *Port) rules(open bool) string {
 			fmt.Fprintf(&text, "add rule netdev dot1x-%s %s ether type != 0x888e drop\n", p.iface, hook)
 		}
 	}
-	return text.String()
+	return text.String() + p.count(open)
 }
 
 // filter loads rules, all or none.
@@ -159,7 +166,13 @@ func (p *Port) set(ctx context.Context, terminal string) error {
 	if err := p.filter(ctx, p.rules(terminal != "")); err != nil {
 		return err
 	}
+	if err := p.endSession(ctx); err != nil {
+		return err
+	}
 	p.change(func() { p.authorized, p.since = terminal, time.Now() })
+	if terminal != "" {
+		p.beginSession(terminal)
+	}
 	return nil
 }
 

@@ -70,6 +70,7 @@ var All = []lab.Experiment{
 	sipLoad,
 	umtsWLAN,
 	umtsWLANStated,
+	umtsWLANBill,
 	sctpSeamless,
 	sctpHandover,
 	sctpFailover,

@@ -31,12 +31,7 @@ func finish(e *lab.Env, r *report.Report) error {
 	found := facts(e)
 	r.Machine = found[0].Name + " " + found[0].Value + " on " + machine()
 	r.Facts = append(found, r.Facts...)
-	if o, ok := e.Others(); ok {
-		r.Fact("other load", "%s", otherLoad(o))
-		if o.CPUs+o.Stolen > otherShare*float64(runtime.NumCPU()) {
-			r.Beside = "Measured beside other load: " + otherLoad(o) + "."
-		}
-	}
+	tellLoad(e, r)
 	r.Command, r.Time = commandLine(os.Args), time.Now().UTC().Truncate(time.Second)
 	write := r.WriteText
 	if e.JSON {
@@ -51,6 +46,18 @@ func finish(e *lab.Env, r *report.Report) error {
 		}
 	}
 	return r.Verdict(e.Strict)
+}
+
+// tellLoad says what else ran, and above the figures if that may have changed them.
+func tellLoad(e *lab.Env, r *report.Report) {
+	o, ok := e.Others()
+	if !ok {
+		return
+	}
+	r.Fact("other load", "%s", otherLoad(o))
+	if o.CPUs+o.Stolen > otherShare*float64(runtime.NumCPU()) {
+		r.Beside = "Measured beside other load: " + otherLoad(o) + "."
+	}
 }
 
 // closing closes what a function has used, and keeps the error if there is none yet.

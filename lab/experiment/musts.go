@@ -127,6 +127,11 @@ const (
 	figureTestbedPassed = "packets that pass after logoff, and with a revoked, an expired or a stranger's certificate"
 	figureTestbedUp     = "from nothing to a terminal that has both networks"
 
+	figureBillLess    = "octets of the generator that are not on the bill"
+	figureBillMore    = "octets on the bill that are not the generator's"
+	figureBillCharge  = "octets by which charging records and RADIUS accounts differ"
+	figureBillNobodys = "records of nobody"
+
 	figureSCTPLaw           = "clocks, the worst: off the law, of a round trip and 5 % of the law"
 	figureSCTPStrict        = "silent cut, by RFC 7829: gap beyond RTO.Min and a round trip of the new way"
 	figureSCTPEarly         = "silent cut, early probe: gap beyond two round trips of the new way"
@@ -255,6 +260,9 @@ var Musts = slices.Concat([]Bound{
 	{sctpSeamlessName, figureSeamlessBack, report.Must{Bound: 20}}, // ms
 	{sctpSeamlessName, figureSeamlessAlive, report.Must{AtLeast: true, Bound: 100}},
 	{sctpSeamlessName, figureSCTPWrong, report.Must{}},
+	{testbedBillName, figureBillLess, report.Must{}},
+	{testbedBillName, figureBillCharge, report.Must{}},
+	{testbedBillName, figureBillNobodys, report.Must{}},
 	{testbedName, figureTestbedPassed, report.Must{}},
 	{testbedStatedName, figureTestbedPassed, report.Must{}},
 	{testbedName, figureTestbedUp, report.Must{Bound: 20}},       // s

@@ -46,6 +46,7 @@ func upTestbed(ctx context.Context, e *lab.Env, name string, w testbedWorld) (*l
 	if err := n.tableOne(ctx, r, 20, 100*time.Millisecond); err != nil {
 		return nil, errors.Join(err, n.close())
 	}
+	tellLoad(e, r)
 	if err := r.WriteText(e.Out); err != nil {
 		return nil, errors.Join(err, n.close())
 	}

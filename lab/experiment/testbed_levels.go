@@ -35,7 +35,7 @@ func (n *testbedNet) levels(ctx context.Context, r *report.Report) error {
 		Title:   "The six levels of interworking (3GPP TR 22.934)",
 		Columns: []string{"level", "here"},
 		Rows: [][]string{
-			{"1 common billing and customer care", "one server knows the subscriber by one name in both networks; records of both joined by it: not shown"},
+			{"1 common billing and customer care", "the experiment umts-wlan-bill: one bill of both networks' records"},
 			{"2 access control and charging", fmt.Sprintf("EAP-TLS and CHAP at one server; %d packets passed without, and a wrong password has no context", passed)},
 			{"3 packet services over WLAN", services},
 			{"4 service continuity", "the experiment sctp-seamless: associations alive"},
@@ -114,7 +114,7 @@ func (n *testbedNet) passes(ctx context.Context, wait time.Duration) (int, error
 func (n *testbedNet) refuseContext(ctx context.Context) error {
 	var done sgsnrole.Done
 	err := n.umts.order(ctx, "sgsn", "attach", sgsnrole.Attached{Terminal: sgsnrole.Terminal{
-		GGSN: core4.ggsn.String(), APN: coreAPN(true), Type: "v6", IMSI: "240010123456780", GTP: 1, NSAPI: 5, TUN: "none",
+		GGSN: core4.ggsn.String(), APN: coreAPN(true), Type: "v6", IMSI: testbedOther, GTP: 1, NSAPI: 5, TUN: "none",
 		User: dot1x.Valid.Identity(), Password: "wrong", Auth: "chap",
 	}}, &done)
 	if err == nil || !strings.Contains(err.Error(), "user authentication failed") {

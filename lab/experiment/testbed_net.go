@@ -21,17 +21,19 @@ import (
 
 // Addresses of the testbed.
 var (
-	testbedGi     = netip.MustParseAddr("2001:db8:9:3::1") // of the GGSN
-	testbedRADIUS = netip.MustParseAddrPort("[2001:db8:9:3::2]:1812")
-	testbedRouter = netip.MustParseAddr("2001:db8:9:3::4")
-	testbedMedia  = netip.MustParseAddr("2001:db8:9:3::5")
-	testbedLAN    = netip.MustParsePrefix("2001:db8:9:4::/64") // of the WLAN
+	testbedGi         = netip.MustParseAddr("2001:db8:9:3::1") // of the GGSN
+	testbedRADIUS     = netip.MustParseAddrPort("[2001:db8:9:3::2]:1812")
+	testbedRouter     = netip.MustParseAddr("2001:db8:9:3::4")
+	testbedAccounting = netip.AddrPortFrom(testbedRADIUS.Addr(), 1813)
+	testbedMedia      = netip.MustParseAddr("2001:db8:9:3::5")
+	testbedLAN        = netip.MustParsePrefix("2001:db8:9:4::/64") // of the WLAN
 )
 
 // Names of the testbed: of who is authenticated, and by what.
 const (
 	testbedSecret   = "xyzzy5461" // between the RADIUS server and who asks it
 	testbedPassword = "arctangent"
+	testbedOther    = "240010123456780"
 	testbedWLAN     = "wlan" // the terminal's interface, and the access router's
 )
 
@@ -181,7 +183,7 @@ func (n *testbedNet) start(ctx context.Context) (err error) {
 		return err
 	}
 	command, err := peersOf(d.env).FreeRADIUS(d.dir, peers.FreeRADIUS{
-		Name: "radius", Listen: testbedRADIUS, Client: testbedGi, Others: []netip.Addr{testbedRouter}, Secret: testbedSecret,
+		Name: "radius", Listen: testbedRADIUS, Client: testbedGi, Others: []netip.Addr{testbedRouter}, Secret: testbedSecret, Detail: n.detail(),
 		Users: fmt.Sprintf("%s Cleartext-Password := %q\n", dot1x.Valid.Identity(), testbedPassword),
 		TLS:   &peers.RADIUSTLS{CA: n.certs.Trust, Certificate: n.certs.Server.Certificate, Key: n.certs.Server.Key},
 	})
@@ -192,14 +194,18 @@ func (n *testbedNet) start(ctx context.Context) (err error) {
 	if err := os.WriteFile(secret, []byte(testbedSecret+"\n"), 0o600); err != nil {
 		return err
 	}
+	if err := os.WriteFile(n.subscribers(), []byte(testbedSubscribers), 0o600); err != nil {
+		return err
+	}
 	var waiting []*lab.Proc
 	for _, p := range []struct {
 		instance
 		sections string
 	}{
 		{d.isthmus(n.ggsn, "ggsn"), core4.section(filepath.Join(d.dir, "umts.state")) +
-			fmt.Sprintf("[[ggsn.radius]]\naddress = %q\nsecret_file = %q\n", testbedRADIUS.Addr(), secret) +
-			fmt.Sprintf("[[ggsn.apn]]\nname = %q\npool6 = [%q]\nauthenticate = \"radius\"\n", coreAPN(true), corePool6)},
+			fmt.Sprintf("subscribers_file = %q\naccounting_file = %q\ncharging_file = %q\n", n.subscribers(), filepath.Join(d.dir, "accounting"), n.charging()) +
+			fmt.Sprintf("[[ggsn.radius]]\naddress = %q\nuse = \"both\"\nsecret_file = %q\n", testbedRADIUS.Addr(), secret) +
+			fmt.Sprintf("[[ggsn.apn]]\nname = %q\npool6 = [%q]\nauthenticate = \"radius\"\naccounting = \"radius\"\n", coreAPN(true), corePool6)},
 		{n.umts.instance, sgsnSection(core4.sgsn)},
 		{d.isthmus(n.media, "media"), mediaSection},
 	} {
@@ -223,9 +229,21 @@ func (n *testbedNet) start(ctx context.Context) (err error) {
 	if _, err := n.server.WaitFor(wait, "Ready to process requests"); err != nil {
 		return err
 	}
-	n.port, err = dot1x.Guard(ctx, n.router, peersOf(d.env), d.dir, peers.Hostapd{Name: "router", Interface: testbedWLAN, Server: testbedRADIUS, Secret: testbedSecret})
+	n.port, err = dot1x.Guard(ctx, n.router, peersOf(d.env), d.dir, peers.Hostapd{
+		Name: "router", Interface: testbedWLAN, Server: testbedRADIUS, Accounting: testbedAccounting, Secret: testbedSecret,
+	})
 	return err
 }
+
+// Files of accounts, and of whom they are.
+func (n *testbedNet) detail() string      { return filepath.Join(n.daemons.dir, "radius.detail") }
+func (n *testbedNet) charging() string    { return filepath.Join(n.daemons.dir, "charging.jsonl") }
+func (n *testbedNet) subscribers() string { return filepath.Join(n.daemons.dir, "subscribers.toml") }
+
+// testbedSubscribers are the terminal, which UMTS knows by its IMSI and the WLAN by the name in its certificate, and one
+// who has no password.
+var testbedSubscribers = fmt.Sprintf("[[subscriber]]\nimsi = %q\nprivate_id = %q\npassword = %q\n[[subscriber]]\nimsi = %q\n",
+	testIMSI, dot1x.Valid.Identity(), testbedPassword, testbedOther)
 
 // mediaSection is the media server: a voice, and what goes as fast as it can.
 const mediaSection = `[[sctp_media]]

@@ -10,6 +10,12 @@ func TestUMTSWLAN(t *testing.T) {
 	runShort(t, umtsWLAN)
 }
 
+// One bill has what a subscriber has had of both networks.
+func TestUMTSWLANBill(t *testing.T) {
+	t.Parallel()
+	runShort(t, umtsWLANBill)
+}
+
 // Associations go from WLAN to UMTS and back.
 func TestSCTPSeamless(t *testing.T) {
 	t.Parallel()

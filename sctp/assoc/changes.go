@@ -35,6 +35,9 @@ type changes struct {
 	chunk   []byte    // the ASCONF that does
 	path    *Path     // by which it went last
 	at      time.Time // T4
+	tsn     uint32    // of the first chunk of data behind it, and
+	passed  bool      // such a one was acknowledged by the SACK that is handled
+	again   bool      // it was sent again for that
 	unknown [3]bool   // kinds that the peer does not know
 
 	announced netip.Addr // that the peer was asked to send to last, since a link had failed
@@ -222,11 +225,11 @@ func (a *Association) known() netip.Addr {
 }
 
 // changePath is a path for an ASCONF in place of one by which it went: the best of those in use, or one of an
-// address that is being added, but none of one that leaves (RFC 5061 section 5.3, F1, F6).
+// address that is being added, but none of one that leaves (RFC 5061 section 5.3, F1, F6), or whose link is down.
 func (a *Association) changePath(not *Path) *Path {
 	best := not
 	for _, p := range a.paths {
-		if p == not || !p.confirmed || p.use == deleting || !a.mayAsk(p) {
+		if p == not || !p.confirmed || p.use == deleting || p.down || !a.mayAsk(p) {
 			continue
 		}
 		if best == nil || best == not || p.state < best.state || p.state == best.state && p.errors < best.errors {
@@ -243,6 +246,29 @@ func (a *Association) changePath(not *Path) *Path {
 func (a *Association) sendChange(now time.Time, out *Output) {
 	a.sendAlone(a.changes.path, a.changes.chunk, out)
 	a.changes.at = now.Add(a.changes.path.rto)
+	a.changes.tsn, a.changes.passed, a.changes.again = a.nextTSN, false, false
+}
+
+// passChange notes that data is acknowledged which left behind the ASCONF that is out, by the same path: so it should have
+// been answered.
+func (a *Association) passChange(c *sent, tsn uint32) {
+	if ch := &a.changes; ch.chunk != nil && c.path == ch.path && !c.moved && !before(tsn, ch.tsn) {
+		ch.passed = true
+	}
+}
+
+// missChange sends the ASCONF again, once before T4, which waits for RTO.Min, when later data of its path is acknowledged.
+// It is the same chunk, which the peer does not do twice (RFC 5061 section 5.2, E2), and its first copy is hardly in
+// transit any more (section 5.1.1, C1): if that was just late, one packet was too many. Like the early probe this is no
+// part of the RFC.
+func (a *Association) missChange(now time.Time, out *Output) {
+	ch := &a.changes
+	if !ch.passed || ch.again || !a.par.EarlyProbe {
+		return
+	}
+	a.endpoint.Counters.EarlyChanges++
+	a.sendChange(now, out)
+	ch.again = true
 }
 
 // changeExpired sends it again, by another path if there is one (RFC 5061 section 5.1, B1 to B5).

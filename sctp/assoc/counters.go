@@ -41,5 +41,6 @@ type Counters struct {
 	Abandoned     uint64 // messages that were given up (RFC 3758)
 	FastRetrans   uint64 // DATA, after three reports that it is missing
 	EarlyCopies   uint64 // DATA, by another path, since one was silent
+	EarlyChanges  uint64 // ASCONFs, again, since later DATA was acknowledged
 	EarlyMoves    uint64 // DATA that was sent again when the other path had answered
 }

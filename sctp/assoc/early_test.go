@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/isthmus-net/isthmus/sctp/chunk"
 )
 
 // cutFirst is a network that loses all of the first of two ways.
@@ -260,6 +262,73 @@ func TestLeaveAgain(t *testing.T) {
 	}
 	if w.run(time.Second); len(mover.got) != sent {
 		t.Errorf("%d messages of %d have come", len(mover.got), sent)
+	}
+}
+
+// TestLostChange loses the request to send elsewhere that a host makes when its quick way goes down. It is made again by the
+// longer way alone: when later data is acknowledged; without data, by T4.
+func TestLostChange(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		talks bool
+		most  time.Duration // until it is made again
+	}{
+		{"data", true, 208*time.Millisecond + 100*time.Millisecond},
+		{"no data", false, time.Second + 10*time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w, quick, address := quickAndLong(t)
+			mover, sent := w.hosts[0], 0
+			mover.talkFor(2*time.Second, 10*time.Millisecond, &sent)
+			w.run(time.Second)
+			down := w.now
+			var asked []time.Duration
+			w.lost = func(_ int, p Packet) bool {
+				_, chunks, _ := chunk.Open(p.Octets)
+				if !movesAddress(chunks) {
+					return quick(p.Pair)
+				}
+				if asked = append(asked, w.now.Sub(down)); quick(p.Pair) {
+					t.Error("the way that is down is asked by")
+				}
+				return len(asked) == 1
+			}
+			mover.a.LinkDown(address, w.now, &mover.out)
+			mover.flush()
+			if tt.talks {
+				mover.talkFor(2*time.Second, 10*time.Millisecond, &sent)
+			}
+			w.run(2 * time.Second)
+			if len(asked) != 2 || asked[0] != 0 || asked[1] > tt.most {
+				t.Errorf("asked after %v, at most %v is due", asked, tt.most)
+			}
+			if mover.a.changes.chunk != nil || len(w.hosts[1].got) != sent {
+				t.Errorf("%d messages of %d have come", len(w.hosts[1].got), sent)
+			}
+		})
+	}
+}
+
+// TestChangeByLostLink takes a way down by which a request is out: it is made at once by the other.
+func TestChangeByLostLink(t *testing.T) {
+	w, quick, address := quickAndLong(t)
+	mover, asked := w.hosts[0], 0
+	w.run(time.Second)
+	w.lost = func(_ int, p Packet) bool {
+		_, chunks, _ := chunk.Open(p.Octets)
+		if movesAddress(chunks) && !quick(p.Pair) {
+			asked++
+		}
+		return quick(p.Pair)
+	}
+	if err := mover.a.Change([]Change{{PreferAddress, address}}, w.now, &mover.out); err != nil {
+		t.Fatal(err)
+	}
+	mover.flush()
+	mover.a.LinkDown(address, w.now, &mover.out)
+	mover.flush()
+	if w.run(500 * time.Millisecond); asked != 2 || mover.a.changes.chunk != nil {
+		t.Errorf("asked %d times by the other way, want twice: again, and to send there", asked)
 	}
 }
 

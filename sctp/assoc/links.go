@@ -20,6 +20,10 @@ func (a *Association) LinkDown(local netip.Addr, now time.Time, out *Output) {
 		}
 	}
 	if a.alive() {
+		if ch := &a.changes; ch.chunk != nil && ch.path.down { // what has gone there is lost
+			ch.path = a.changePath(ch.path)
+			a.sendChange(now, out)
+		}
 		if p := a.choose(out); p.usable() {
 			a.announce(p.Local, now, out)
 		}

@@ -74,6 +74,7 @@ func (a *Association) takeSACK(from *Path, s *chunk.SACK, gaps bool, now time.Ti
 		a.sendAgain(lost, now, out)
 	}
 	a.forward(now, out)
+	a.missChange(now, out)
 	if a.peerWindow = max(0, int(s.Window)-a.outside); a.peerWindow > 0 {
 		a.windowAt, a.windowTime = time.Time{}, 0
 	}
@@ -125,6 +126,7 @@ func (a *Association) takeGaps(s *chunk.SACK, newest *uint32, any *bool, now tim
 // takeChunk books a chunk that is acknowledged for the first time.
 func (a *Association) takeChunk(c *sent, tsn uint32, now time.Time, out *Output) {
 	p, late := c.path, c.timedOut
+	a.passChange(c, tsn)
 	if c.marked {
 		if c.timedOut && !c.early {
 			p.ack.late, p.ack.lateTSN = true, tsn

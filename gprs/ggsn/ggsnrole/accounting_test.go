@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,38 +29,14 @@ func newAccountingCore(t *testing.T, server, apn string) (c *core, charging stri
 	return newCore(t, node, "pool4 = [\"10.45.0.0/16\"]\npool6 = [\"2001:db8:6000::/44\"]\naccounting = \"radius\"\n"+apn), charging
 }
 
-// record is what a server was told, by the names of its dictionary, without quotation marks.
-type record map[string]string
-
-// detail reads what a server has written down, of which the last record may not be whole yet.
-func detail(t *testing.T, path string) (list []record) {
+// detail reads what a server has written down.
+func detail(t *testing.T, path string) []peers.Accounting {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil && !os.IsNotExist(err) {
+	list, err := peers.ReadDetail(path)
+	if err != nil {
 		t.Fatal(err)
 	}
-	parts := strings.Split(string(text), "\n\n")
-	for _, part := range parts[:len(parts)-1] {
-		one := record{}
-		for line := range strings.Lines(part) {
-			if name, value, ok := strings.Cut(strings.TrimSpace(line), " = "); ok {
-				one[name] = strings.Trim(value, `"`)
-			}
-		}
-		list = append(list, one)
-	}
 	return list
-}
-
-// number is a value of a record; without one it is 0.
-func (r record) number(name string) (n uint64) {
-	n, _ = strconv.ParseUint(r[name], 10, 64)
-	return n
-}
-
-// octets is a counter of 64 bits.
-func (r record) octets(name string) uint64 {
-	return r.number("Acct-"+name+"-Gigawords")<<32 | r.number("Acct-"+name+"-Octets")
 }
 
 // remove ends a session.
@@ -107,10 +82,10 @@ func TestFreeRADIUSAccounting(t *testing.T) {
 				}
 			}
 			stop := list[2]
-			if up, down := stop.octets("Input"), stop.octets("Output"); up != engine.UpOctets || down != engine.DownOctets || up == 0 || down == 0 {
+			if up, down := stop.Octets("Input"), stop.Octets("Output"); up != engine.UpOctets || down != engine.DownOctets || up == 0 || down == 0 {
 				t.Errorf("it has %d octets up and %d down, the engine %+v", up, down, engine)
 			}
-			if up, down := stop.number("Acct-Input-Packets"), stop.number("Acct-Output-Packets"); up != engine.UpPackets || down != engine.DownPackets {
+			if up, down := stop.Number("Acct-Input-Packets"), stop.Number("Acct-Output-Packets"); up != engine.UpPackets || down != engine.DownPackets {
 				t.Errorf("it has %d packets up and %d down, the engine %+v", up, down, engine)
 			}
 			if of := charges(t, charging); len(of) != 1 || of[0].Session != stop["Acct-Session-Id"] || of[0].UpOctets != engine.UpOctets || of[0].DownOctets != engine.DownOctets {
@@ -241,7 +216,7 @@ func TestAccountingOff(t *testing.T) {
 			if one["3GPP-IMSI"] != "" {
 				sessions[one["Acct-Session-Id"]] = true
 			}
-			if cause := one["Acct-Terminate-Cause"]; one["Acct-Status-Type"] == "Stop" && (one.octets("Input") == 0 || (cause == "Admin-Reboot") == keep) {
+			if cause := one["Acct-Terminate-Cause"]; one["Acct-Status-Type"] == "Stop" && (one.Octets("Input") == 0 || (cause == "Admin-Reboot") == keep) {
 				t.Errorf("%v", one)
 			}
 		}

@@ -81,6 +81,7 @@ func collectSCTP(emit func(role.Metric), s sctp.Stats) {
 		{"retransmitted_total", "DATA chunks sent again after a timeout.", s.Retransmitted},
 		{"fast_retransmitted_total", "DATA chunks sent again after three reports.", s.FastRetrans},
 		{"early_copies_total", "Copies of DATA chunks by the early probe.", s.EarlyCopies},
+		{"early_changes_total", "ASCONF chunks sent again before T4, because later DATA was acknowledged.", s.EarlyChanges},
 		{"early_moves_total", "DATA chunks sent again when the early probe was answered.", s.EarlyMoves},
 	} {
 		emit(role.Count(one.name, one.help, one.n))
