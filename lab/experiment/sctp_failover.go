@@ -85,18 +85,22 @@ func runSCTPFailover(ctx context.Context, e *lab.Env) error {
 	form.silent = cmp.Or(min(e.Runs, form.silent), form.silent)
 	found := &sctpFound{row: form.row}
 	curves := form.curves
-	e.Step("side by side, each in a lab of its own: the clocks of the RFCs and silent cuts, cuts in a row of a host with one address, silent cuts beside MPTCP, and the study's cuts")
+	e.Step("the clocks of the RFCs")
+	if err := found.measureClocks(ctx, e, form); err != nil {
+		return fmt.Errorf("the clocks of the RFCs: %w", err)
+	}
+	e.Step("side by side, each in a lab of its own: silent cuts with default parameters, cuts in a row of a host with one address, silent cuts beside MPTCP, and the study's cuts")
 	shared := sideBySide(e)
 	working, all := errgroup.WithContext(ctx)
-	for _, lane := range [][]func(context.Context, *lab.Env, sctpFailoverForm) error{
-		{found.measureClocks, found.measureCuts}, {found.measureRow}, {found.measureMPTCP},
-		{func(ctx context.Context, e *lab.Env, _ sctpFailoverForm) error { return curves.measureWires(ctx, e) }},
+	for what, step := range map[string]func(context.Context, *lab.Env, sctpFailoverForm) error{
+		"silent cuts":       found.measureCuts,
+		"cuts in a row":     found.measureRow,
+		"cuts beside MPTCP": found.measureMPTCP,
+		"the study's cuts":  func(ctx context.Context, e *lab.Env, _ sctpFailoverForm) error { return curves.measureWires(ctx, e) },
 	} {
 		working.Go(func() error {
-			for _, step := range lane {
-				if err := step(all, shared, form); err != nil {
-					return err
-				}
+			if err := step(all, shared, form); err != nil {
+				return fmt.Errorf("%s: %w", what, err)
 			}
 			return nil
 		})

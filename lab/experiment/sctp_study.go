@@ -202,12 +202,13 @@ func depends(base, other []float64) string {
 	if len(base) < 2 || len(other) < 2 {
 		return "too few runs to say"
 	}
-	from, to := mean(base), mean(other)
-	errors := math.Sqrt(variance(base)/float64(len(base)) + variance(other)/float64(len(other)))
-	if d := to - from; math.Abs(d) > 2*errors && math.Abs(d) > from/50 {
-		return fmt.Sprintf("yes, %+.2f s", d)
+	from := mean(base)
+	off := mean(other) - from
+	bound := 2 * math.Sqrt(variance(base)/float64(len(base))+variance(other)/float64(len(other)))
+	if math.Abs(off) > bound && math.Abs(off) > from/50 {
+		return fmt.Sprintf("yes: %+.2f s", off)
 	}
-	return "no"
+	return fmt.Sprintf("not seen: %+.2f s, to within %.2f", off, bound)
 }
 
 func mean(v []float64) (sum float64) {
