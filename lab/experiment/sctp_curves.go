@@ -262,7 +262,9 @@ func (f *sctpCurves) overCeiling() error {
 // repeated is the share of data of runs that had left before, in percent.
 func repeated(all []studySeen) (v report.Value) {
 	for i := range all {
-		v.Samples = append(v.Samples, 100*float64(all[i].again)/float64(all[i].chunks))
+		if all[i].chunks > 0 {
+			v.Samples = append(v.Samples, 100*float64(all[i].again)/float64(all[i].chunks))
+		}
 	}
 	return v
 }

@@ -256,16 +256,16 @@ func parametersOnWires(ctx context.Context, e *lab.Env, chosen []*parameterRow, 
 		s := &cuts[i]
 		t.Rows = append(t.Rows, []string{
 			r.name, secondsOr(s.gap), spread(r.gap.Samples, 2), secondsOr(s.down), spread(r.down.Samples, 2), secondsOr(s.back), spread(r.back.Samples, 2),
-			fmt.Sprintf("%.2f", repeated([]studySeen{quiet[i].studySeen}).Median()), spread(r.repeated.Samples, 2),
+			spread(repeated([]studySeen{quiet[i].studySeen}).Samples, 2), spread(r.repeated.Samples, 2),
 		})
 	}
 	return t, nil
 }
 
-// secondsOr is a time in seconds, if it came to that.
+// secondsOr is a time in seconds, if it came to that in the run.
 func secondsOr(d time.Duration) string {
 	if d < 0 {
-		return "never"
+		return "not seen"
 	}
 	return fmt.Sprintf("%.2f", d.Seconds())
 }

@@ -44,7 +44,7 @@ func watchSCTP(n *cutNet) (*sctpWatch, error) {
 // see takes a frame: Ethernet, IPv6, SCTP, which may be in UDP.
 func (w *sctpWatch) see(into map[uint16][]sctpPassed, link int, at time.Time, frame []byte) {
 	const ethernet, ip, udp = 14, 40, 8
-	if len(frame) < ethernet+ip+udp || netip.AddrFrom16([16]byte(frame[ethernet+8:])) != wireServer[link] {
+	if len(frame) < ethernet+ip+udp || !slices.Contains(wireServer, netip.AddrFrom16([16]byte(frame[ethernet+8:]))) {
 		return
 	}
 	packet := frame[ethernet+ip:]

@@ -225,7 +225,7 @@ func (w *wireCase) get(ctx context.Context, n *cutNet, i int) (t *mediaTransfer,
 	dialing, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	err = n.ue.Do(func() (err error) {
-		c := media.Config{Network: "sctp6", Local: "[2001:db8:1::a]/[2001:db8:2::a]:0", Parameters: par}
+		c := media.Config{Network: "sctp6", Local: "[2001:db8:1::a]/[2001:db8:2::a]:0", Parameters: par, Primary: wireTerminal[0]}
 		t.client, err = media.Dial(dialing, c, fmt.Sprintf("%s:%d", n.addresses, cutPort+i))
 		return err
 	})
