@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/report"
 	"github.com/isthmus-net/isthmus/sctp/assoc"
@@ -47,8 +49,8 @@ var (
 		lead: 20 * time.Second, ours: studyOnWires(0, 1, 2, 3, 4, 5), theirs: studyOnWires(2, 5),
 	}
 	shortSCTPCurves = sctpCurves{
-		runs: 1, rto: inTime(0.5, 1), ceilings: inTime(0.18, 1), beats: inTime(1, 10),
-		lead: 2 * time.Second, ours: []assoc.Parameters{studyFixed(500 * time.Millisecond), retransPairs[0].parameters(0)}, theirs: []assoc.Parameters{retransPairs[0].parameters(0)},
+		runs: 1, rto: inTime(0.5, 1), ceilings: inTime(0.18, 0.5), beats: inTime(1, 10),
+		lead: time.Second, ours: []assoc.Parameters{studyFixed(500 * time.Millisecond)}, theirs: []assoc.Parameters{studyFixed(500 * time.Millisecond)},
 	}
 )
 
@@ -101,7 +103,8 @@ const (
 	usrsctpOnWires = "usrsctp on real wires"
 )
 
-// measureWires has our media server and usrsctp go over a cut of real wires, side by side, and then ours by UMTS's jitter.
+// measureWires has our media server and usrsctp go over a cut of real wires, and over one to UMTS with its jitter, all side
+// by side.
 func (f *sctpCurves) measureWires(ctx context.Context, e *lab.Env) error {
 	over := wireCase{wires: studyWires(false), lead: time.Second, tail: time.Second, every: wireEvery}
 	ours, theirs := over, over
@@ -111,16 +114,20 @@ func (f *sctpCurves) measureWires(ctx context.Context, e *lab.Env) error {
 			c.cut = max(c.cut, lawDown(p.RTOMin, p.RTOMax, p.PathMaxRetrans)*11/10+time.Second)
 		}
 	}
-	var err error
-	if f.cuts, f.usrsctp, err = onWires(ctx, e, &ours, &theirs); err != nil {
-		return err
-	}
 	jittered := wireCase{wires: studyWires(true), lead: f.lead, cut: 2 * f.lead, every: studyEvery}
 	for _, ceiling := range f.ceilings {
 		jittered.pars = append(jittered.pars, studyFixed(ceiling))
 	}
-	f.jittered, f.jitteredUsrsctp, err = onWires(ctx, e, &jittered, &jittered)
-	return err
+	working, all := errgroup.WithContext(ctx)
+	working.Go(func() (err error) {
+		f.cuts, f.usrsctp, err = onWires(all, e, &ours, &theirs)
+		return err
+	})
+	working.Go(func() (err error) {
+		f.jittered, f.jitteredUsrsctp, err = onWires(all, e, &jittered, &jittered)
+		return err
+	})
+	return working.Wait()
 }
 
 // wireEvery is between two messages of transfers that share real wires.
