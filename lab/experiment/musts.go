@@ -136,6 +136,7 @@ const (
 	figureSCTPStrict        = "silent cut, by RFC 7829: gap beyond RTO.Min and a round trip of the new way"
 	figureSCTPEarly         = "silent cut, early probe: gap beyond two round trips of the new way"
 	figureSCTPAlive         = "cuts of %d in a row, server with one address, that the association survives"
+	figureSCTPMPTCP         = "silent cut, server with one address: MPTCP's gap / ours"
 	figureSCTPWrong         = "messages lost, or not in their order"
 	figureSCTPRate          = "Isthmus / usrsctp"
 	figureSCTPLossy         = "Isthmus / usrsctp, with loss"
@@ -271,6 +272,7 @@ var Musts = slices.Concat([]Bound{
 	{sctpFailoverName, figureSCTPStrict, report.Must{Bound: 100}}, // ms
 	{sctpFailoverName, figureSCTPEarly, report.Must{Bound: 50}},   // ms
 	{sctpFailoverName, figureSCTPAlive, report.Must{AtLeast: true, Bound: 100}},
+	{sctpFailoverName, figureSCTPMPTCP, report.Must{AtLeast: true, Bound: 0.7}},
 	{sctpFailoverName, figureSCTPWrong, report.Must{}},
 	{sctpThroughputName, figureSCTPRate, report.Must{AtLeast: true, Bound: 0.7}},
 	{sctpThroughputName, figureSCTPLossy, report.Must{AtLeast: true, Bound: 0.8}},

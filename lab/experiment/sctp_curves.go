@@ -3,9 +3,13 @@
 package experiment
 
 import (
+	"context"
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/report"
 	"github.com/isthmus-net/isthmus/sctp/assoc"
 )
@@ -29,6 +33,12 @@ type sctpCurves struct {
 	ceilings []time.Duration // of figures 5 and 7
 	beats    []time.Duration // HB.Interval, for what the study claims of it
 
+	lead time.Duration // by WLAN, of figure 7; twice as long by UMTS
+
+	ours, theirs              []assoc.Parameters // on real wires: of our media server, and of usrsctp
+	cuts, usrsctp             []wireSeen
+	jittered, jitteredUsrsctp []wireSeen
+
 	charts []report.Chart
 	tables []report.Table
 }
@@ -36,9 +46,49 @@ type sctpCurves struct {
 var (
 	longSCTPCurves = sctpCurves{
 		runs: studyRuns, rto: inTime(0.5, 1, 2, 3, 4, 6, 8), ceilings: inTime(0.1, 0.18, 0.3, 0.5, 1, 2, 4, 8), beats: inTime(1, 2, 5, 10, 30),
+		lead: 20 * time.Second, ours: studyOnWires(0, 1, 2, 3, 4, 5), theirs: studyOnWires(2, 5),
 	}
-	shortSCTPCurves = sctpCurves{runs: 1, rto: inTime(0.5, 1), ceilings: inTime(0.18, 1), beats: inTime(1, 10)}
+	shortSCTPCurves = sctpCurves{
+		runs: 1, rto: inTime(0.5, 1), ceilings: inTime(0.18, 0.5), beats: inTime(1, 10),
+		lead: time.Second, ours: []assoc.Parameters{studyFixed(500 * time.Millisecond)}, theirs: []assoc.Parameters{studyFixed(500 * time.Millisecond)},
+	}
 )
+
+// studyFixed are the study's parameters of figure 3.
+func studyFixed(rto time.Duration) assoc.Parameters {
+	return studyParameters(rto, studyRetrans, studyHeartbeat)
+}
+
+// rtoPair is RTO.Min and RTO.Max.
+type rtoPair struct{ least, most time.Duration }
+
+func (p rtoPair) parameters(retrans int) assoc.Parameters {
+	par := studyParameters(p.least, retrans, studyHeartbeat)
+	par.RTOMax = p.most
+	return par
+}
+
+// retransPairs are those of figure 5: RTO.Min = RTO.Max, and the default pair, in which the RTO doubles.
+var retransPairs = []rtoPair{{time.Second, time.Second}, {4 * time.Second, 4 * time.Second}, {time.Second, time.Minute}}
+
+// beatRTO is the RTO with which it is tested whether the detection depends on HB.Interval.
+const beatRTO = 4 * time.Second
+
+// studyOnWires are parameters of figures 3 to 5, of these Path.Max.Retrans, and of other HB.Intervals.
+func studyOnWires(retrans ...int) (all []assoc.Parameters) {
+	for _, rto := range inTime(0.5, 2) {
+		all = append(all, studyFixed(rto))
+	}
+	for _, pair := range retransPairs {
+		for _, most := range retrans {
+			all = append(all, pair.parameters(most))
+		}
+	}
+	for _, beat := range inTime(1, 2, 5, 30) {
+		all = append(all, studyParameters(beatRTO, studyRetrans, beat))
+	}
+	return all
+}
 
 func inTime(list ...float64) (all []time.Duration) {
 	for _, s := range list {
@@ -47,9 +97,45 @@ func inTime(list ...float64) (all []time.Duration) {
 	return all
 }
 
-// measure draws all of them; wires are the clocks that were measured on real ones.
-func (f *sctpCurves) measure(wires []sctpClock) error {
-	for _, draw := range []func() error{func() error { return f.overRTO(wires) }, f.overRetrans, f.overCeiling, f.overHeartbeat, f.defaults} {
+// Names of what is beside the curves in virtual time.
+const (
+	mediaOnWires   = "Isthmus's media server on real wires"
+	usrsctpOnWires = "usrsctp on real wires"
+)
+
+// measureWires has our media server and usrsctp go over a cut of real wires, and over one to UMTS with its jitter, all side
+// by side.
+func (f *sctpCurves) measureWires(ctx context.Context, e *lab.Env) error {
+	over := wireCase{wires: studyWires(false), lead: time.Second, tail: time.Second, every: wireEvery}
+	ours, theirs := over, over
+	ours.pars, theirs.pars = f.ours, f.theirs
+	for _, c := range []*wireCase{&ours, &theirs} {
+		for _, p := range c.pars {
+			c.cut = max(c.cut, lawDown(p.RTOMin, p.RTOMax, p.PathMaxRetrans)*11/10+time.Second)
+		}
+	}
+	jittered := wireCase{wires: studyWires(true), lead: f.lead, cut: 2 * f.lead, every: studyEvery}
+	for _, ceiling := range f.ceilings {
+		jittered.pars = append(jittered.pars, studyFixed(ceiling))
+	}
+	working, all := errgroup.WithContext(ctx)
+	working.Go(func() (err error) {
+		f.cuts, f.usrsctp, err = onWires(all, e, &ours, &theirs)
+		return err
+	})
+	working.Go(func() (err error) {
+		f.jittered, f.jitteredUsrsctp, err = onWires(all, e, &jittered, &jittered)
+		return err
+	})
+	return working.Wait()
+}
+
+// wireEvery is between two messages of transfers that share real wires.
+const wireEvery = 50 * time.Millisecond
+
+// draw draws all of them.
+func (f *sctpCurves) draw() error {
+	for _, draw := range []func() error{f.overRTO, f.overRetrans, f.overCeiling, f.overHeartbeat, f.defaults} {
 		if err := draw(); err != nil {
 			return err
 		}
@@ -66,20 +152,22 @@ func (f *sctpCurves) sweep(par assoc.Parameters) ([]studySeen, error) {
 }
 
 // overRTO draws figures 3 and 4.
-func (f *sctpCurves) overRTO(wires []sctpClock) error {
+func (f *sctpCurves) overRTO() error {
 	const x = "RTO.Min = RTO.Max, s"
 	interrupt := &report.Plot{X: x, Y: "interruption of data, s", Curves: []report.Curve{
 		{Name: "the study's equation 4: Path.Max.Retrans x RTO", Role: report.Published},
 		{Name: "RFC 9260 section 8.2: one timeout more", Role: report.Reference},
 		{Name: "Isthmus, RFC 9260 alone, in virtual time: last data by WLAN to first new data by UMTS", Role: report.Ours},
 		{Name: "the same with RFC 7829", Role: report.OursTC},
-		{Name: "Isthmus on real wires, RFC 9260 alone: cut to first new data", Role: report.OursXDP, Dots: true},
+		{Name: mediaOnWires + ", RFC 9260 alone", Role: report.OursXDP, Dots: true},
+		{Name: usrsctpOnWires, Role: report.Peer, Dots: true},
 	}}
 	recovery := &report.Plot{X: x, Y: "cut to first data by UMTS, s", Curves: []report.Curve{
 		{Name: "RFC 9260 section 6.3.3: one timeout", Role: report.Reference},
 		{Name: "Isthmus, RFC 9260 alone, in virtual time", Role: report.Ours},
 		{Name: "the same with early probes", Role: report.OursTC},
-		{Name: "Isthmus on real wires", Role: report.OursXDP, Dots: true},
+		{Name: mediaOnWires, Role: report.OursXDP, Dots: true},
+		{Name: usrsctpOnWires, Role: report.Peer, Dots: true},
 	}}
 	for _, rto := range f.rto {
 		par := studyParameters(rto, studyRetrans, studyHeartbeat)
@@ -102,11 +190,12 @@ func (f *sctpCurves) overRTO(wires []sctpClock) error {
 		recovery.Curves[1].Add(s, inSeconds(all[0], (*studySeen).recovered))
 		recovery.Curves[2].Add(s, inSeconds(all[2], (*studySeen).recovered))
 	}
-	for _, c := range wires {
-		if c.most == studyRetrans && !c.failing && c.fresh > 0 {
-			interrupt.Curves[4].Add(c.rto.Seconds(), report.Measured(c.fresh.Seconds()))
-			recovery.Curves[3].Add(c.rto.Seconds(), report.Measured(c.first.Seconds()))
-		}
+	fixed := func(p *assoc.Parameters) (float64, bool) {
+		return p.RTOMin.Seconds(), *p == studyFixed(p.RTOMin)
+	}
+	for i, all := range [][]wireSeen{f.cuts, f.usrsctp} {
+		addWires(&interrupt.Curves[4+i], all, fixed, (*studySeen).interrupted)
+		addWires(&recovery.Curves[3+i], all, fixed, (*studySeen).recovered)
 	}
 	f.charts = append(f.charts,
 		report.Chart{Name: "fig3", Title: "Figure 3: interruption of data over the RTO", Plot: interrupt},
@@ -121,26 +210,31 @@ func (s *studySeen) declared() time.Duration    { return s.down }
 // overRetrans draws figure 5: RTO.Min = RTO.Max, and the default pair, in which the RTO doubles.
 func (f *sctpCurves) overRetrans() error {
 	p := &report.Plot{X: "Path.Max.Retrans", Y: "cut to the path inactive, s"}
-	for _, pair := range [][2]time.Duration{{time.Second, time.Second}, {4 * time.Second, 4 * time.Second}, {time.Second, time.Minute}} {
-		name := fmt.Sprintf("RTO %v", pair[0])
-		if pair[0] != pair[1] {
-			name = fmt.Sprintf("RTO.Min %v, RTO.Max %v", pair[0], pair[1])
+	for _, pair := range retransPairs {
+		name := fmt.Sprintf("RTO %v", pair.least)
+		if pair.least != pair.most {
+			name = fmt.Sprintf("RTO.Min %v, RTO.Max %v", pair.least, pair.most)
 		}
 		theirs := report.Curve{Name: name + ": the study's equations 3 and 4", Role: report.Published}
 		law := report.Curve{Name: name + ": RFC 9260", Role: report.Reference}
 		ours := report.Curve{Name: name + ": Isthmus, in virtual time", Role: report.Ours}
 		for most := range studyRetrans + 1 {
-			par := studyParameters(pair[0], most, studyHeartbeat)
-			par.RTOMax = pair[1]
-			all, err := f.sweep(par)
+			all, err := f.sweep(pair.parameters(most))
 			if err != nil {
 				return err
 			}
-			theirs.Add(float64(most), report.Measured((lawDown(pair[0], pair[1], most) - min(pair[0]<<most, pair[1])).Seconds()))
-			law.Add(float64(most), report.Measured(lawDown(pair[0], pair[1], most).Seconds()))
+			theirs.Add(float64(most), report.Measured((lawDown(pair.least, pair.most, most) - min(pair.least<<most, pair.most)).Seconds()))
+			law.Add(float64(most), report.Measured(lawDown(pair.least, pair.most, most).Seconds()))
 			ours.Add(float64(most), inSeconds(all, (*studySeen).declared))
 		}
-		p.Curves = append(p.Curves, theirs, law, ours)
+		real := report.Curve{Name: name + ": " + mediaOnWires, Role: report.OursXDP, Dots: true}
+		peer := report.Curve{Name: name + ": " + usrsctpOnWires, Role: report.Peer, Dots: true}
+		over := func(par *assoc.Parameters) (float64, bool) {
+			return float64(par.PathMaxRetrans), *par == pair.parameters(par.PathMaxRetrans)
+		}
+		addWires(&real, f.cuts, over, (*studySeen).declared)
+		addWires(&peer, f.usrsctp, over, (*studySeen).declared)
+		p.Curves = append(p.Curves, theirs, law, ours, real, peer)
 	}
 	f.charts = append(f.charts, report.Chart{Name: "fig5", Title: "Figure 5: recovery over Path.Max.Retrans and RTO.Max", Plot: p})
 	return nil
@@ -150,6 +244,8 @@ func (f *sctpCurves) overRetrans() error {
 func (f *sctpCurves) overCeiling() error {
 	p := &report.Plot{X: "RTO.Max = RTO.Min, s", Y: "data sent again, %", Curves: []report.Curve{
 		{Name: "Isthmus, in virtual time: 20 s by WLAN, 40 s by UMTS with its jitter", Role: report.Ours},
+		{Name: mediaOnWires + ": the same", Role: report.OursXDP, Dots: true},
+		{Name: usrsctpOnWires + ": the same", Role: report.Peer, Dots: true},
 	}}
 	for _, ceiling := range f.ceilings {
 		all, err := studySweep(studyCase{
@@ -161,6 +257,11 @@ func (f *sctpCurves) overCeiling() error {
 		}
 		p.Curves[0].Add(ceiling.Seconds(), repeated(all))
 	}
+	for i, all := range [][]wireSeen{f.jittered, f.jitteredUsrsctp} {
+		for k := range all {
+			p.Curves[1+i].Add(all[k].par.RTOMax.Seconds(), repeated([]studySeen{all[k].studySeen}))
+		}
+	}
 	f.charts = append(f.charts, report.Chart{Name: "fig7", Title: "Figure 7: retransmissions over RTO.Max", Plot: p})
 	return nil
 }
@@ -168,24 +269,42 @@ func (f *sctpCurves) overCeiling() error {
 // repeated is the share of data of runs that had left before, in percent.
 func repeated(all []studySeen) (v report.Value) {
 	for i := range all {
-		v.Samples = append(v.Samples, 100*float64(all[i].again)/float64(all[i].chunks))
+		if all[i].chunks > 0 {
+			v.Samples = append(v.Samples, 100*float64(all[i].again)/float64(all[i].chunks))
+		}
 	}
 	return v
 }
 
-// overHeartbeat tests the claim that the detection of a failure does not depend on HB.Interval.
+// overHeartbeat tests the claim that the detection of a failure does not depend on HB.Interval: each one against the
+// longest, whose heartbeats do not come while data is missed.
 func (f *sctpCurves) overHeartbeat() error {
-	const rto = 4 * time.Second
 	t := report.Table{
-		Title:   fmt.Sprintf("Does the detection depend on HB.Interval? RTO %v, Path.Max.Retrans %d; the study: no, %v", rto, studyRetrans, studyRetrans*rto),
-		Columns: []string{"HB.Interval, s", "cut to the path inactive, s", "RFC 9260, data alone, s"},
+		Title:   fmt.Sprintf("Does the detection depend on HB.Interval? RTO %v, Path.Max.Retrans %d; the study: no, %v", beatRTO, studyRetrans, studyRetrans*beatRTO),
+		Columns: []string{"HB.Interval, s", "cut to the path inactive, s", mediaOnWires + ", s", usrsctpOnWires + ", s", "RFC 9260, data alone, s", "does it, by virtual time?"},
 	}
-	for _, beat := range f.beats {
-		all, err := f.sweep(studyParameters(rto, studyRetrans, beat))
+	rows := make([]report.Value, len(f.beats))
+	for i, beat := range f.beats {
+		all, err := f.sweep(studyParameters(beatRTO, studyRetrans, beat))
 		if err != nil {
 			return err
 		}
-		t.Rows = append(t.Rows, []string{fmt.Sprint(beat.Seconds()), spread(inSeconds(all, (*studySeen).declared).Samples, 2), fmt.Sprint(lawDown(rto, rto, studyRetrans).Seconds())})
+		rows[i] = inSeconds(all, (*studySeen).declared)
+	}
+	for i, beat := range f.beats {
+		cells := []string{fmt.Sprint(beat.Seconds()), spread(rows[i].Samples, 2)}
+		for _, wires := range [][]wireSeen{f.cuts, f.usrsctp} {
+			c := report.Curve{}
+			addWires(&c, wires, func(p *assoc.Parameters) (float64, bool) {
+				return 0, *p == studyParameters(beatRTO, studyRetrans, beat)
+			}, (*studySeen).declared)
+			cell := "-"
+			if len(c.Points) > 0 {
+				cell = fmt.Sprintf("%.2f", c.Points[0].Y)
+			}
+			cells = append(cells, cell)
+		}
+		t.Rows = append(t.Rows, append(cells, fmt.Sprint(lawDown(beatRTO, beatRTO, studyRetrans).Seconds()), depends(rows[len(rows)-1].Samples, rows[i].Samples)))
 	}
 	f.tables = append(f.tables, t)
 	return nil

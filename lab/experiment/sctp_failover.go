@@ -5,11 +5,17 @@ package experiment
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/traffic"
 	"github.com/isthmus-net/isthmus/sctp"
 )
 
@@ -55,9 +61,11 @@ type sctpClock struct {
 type sctpFound struct {
 	clocks        []sctpClock
 	strict, early []sctpCut
-	alive         int // cuts of a row that the association has survived
+	mptcp, beside []sctpCut // silent cuts of MPTCP, and of ours at the same instants
+	noMPTCP       string    // why there are none
+	alive         int       // cuts of a row that the association has survived
 	row           int
-	wrong         int // messages that were not what was sent, in their order
+	wrong         atomic.Int64 // messages that were not what was sent, in their order
 	silence       time.Duration
 }
 
@@ -76,24 +84,42 @@ func runSCTPFailover(ctx context.Context, e *lab.Env) error {
 	}
 	form.silent = cmp.Or(min(e.Runs, form.silent), form.silent)
 	found := &sctpFound{row: form.row}
-	for _, step := range []struct {
-		what string
-		do   func(context.Context, *lab.Env, sctpFailoverForm) error
-	}{
-		{"the clocks of the RFCs", found.measureClocks}, {"silent cuts with default parameters", found.measureCuts},
-		{"cuts in a row, host with one address", found.measureRow},
+	curves := form.curves
+	e.Step("the clocks of the RFCs")
+	if err := found.measureClocks(ctx, e, form); err != nil {
+		return fmt.Errorf("the clocks of the RFCs: %w", err)
+	}
+	e.Step("side by side, each in a lab of its own: silent cuts with default parameters, cuts in a row of a host with one address, silent cuts beside MPTCP, and the study's cuts")
+	shared := sideBySide(e)
+	working, all := errgroup.WithContext(ctx)
+	for what, step := range map[string]func(context.Context, *lab.Env, sctpFailoverForm) error{
+		"silent cuts":       found.measureCuts,
+		"cuts in a row":     found.measureRow,
+		"cuts beside MPTCP": found.measureMPTCP,
+		"the study's cuts":  func(ctx context.Context, e *lab.Env, _ sctpFailoverForm) error { return curves.measureWires(ctx, e) },
 	} {
-		e.Step("%s", step.what)
-		if err := step.do(ctx, e, form); err != nil {
-			return fmt.Errorf("%s: %w", step.what, err)
-		}
+		working.Go(func() error {
+			if err := step(all, shared, form); err != nil {
+				return fmt.Errorf("%s: %w", what, err)
+			}
+			return nil
+		})
+	}
+	if err := working.Wait(); err != nil {
+		return err
 	}
 	e.Step("the study's figures 3 to 5 and 7, in virtual time")
-	curves := form.curves
-	if err := curves.measure(found.clocks); err != nil {
+	if err := curves.draw(); err != nil {
 		return err
 	}
 	return finish(e, sctpFailoverReport(found, &curves))
+}
+
+// sideBySide is what labs side by side are given: their lines of progress stay whole.
+func sideBySide(e *lab.Env) *lab.Env {
+	b := *e
+	b.Progress = &oneByOne{to: cmp.Or(e.Progress, e.Out, io.Discard)}
+	return &b
 }
 
 // What flows carry.
@@ -150,9 +176,12 @@ func (f *sctpFound) measureClocks(ctx context.Context, e *lab.Env, form sctpFail
 	if err := pause(ctx, longest+time.Second); err != nil {
 		return err
 	}
+	end := time.Now()
 	for _, flow := range flows {
 		c := flow.clock
-		c.first, c.fresh = watch.clocks(flow.port, cut)
+		seen := studySeen{cutAt: cut, end: end, data: watch.of(flow.port)}
+		seen.read()
+		c.first, c.fresh = seen.first, seen.fresh
 		if at, ok := flow.inactive(); ok {
 			c.down = at.Sub(cut)
 		}
@@ -169,7 +198,7 @@ func (f *sctpFound) end(flows ...*cutFlow) error {
 		if err != nil {
 			return err
 		}
-		f.wrong += wrong
+		f.wrong.Add(int64(wrong))
 	}
 	return nil
 }
@@ -228,6 +257,60 @@ func (f *sctpFound) measureCuts(ctx context.Context, e *lab.Env, form sctpFailov
 		}
 	}
 	return f.end(flows...)
+}
+
+// measureMPTCP cuts the WLAN under an association with default parameters and a connection of MPTCP, a new one each time,
+// of a host with two ways to a host with one address.
+func (f *sctpFound) measureMPTCP(ctx context.Context, e *lab.Env, form sctpFailoverForm) (err error) {
+	n, err := drawCuts(ctx, e, [2]lab.WireConfig{lab.WLAN(), umtsWithoutJitter()}, true)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, n.close)
+	if f.noMPTCP, err = allowMPTCP(ctx, n.server, n.ue, wireTerminal[1], cutLinks[1]); err != nil || f.noMPTCP != "" {
+		return err
+	}
+	ours, err := n.flow(ctx, sctp.Defaults())
+	if err != nil {
+		return err
+	}
+	for range form.silent {
+		theirs, err := startMPTCP(ctx, n.server, n.ue, cutSingle)
+		if errors.Is(err, traffic.ErrNoMPTCP) {
+			f.noMPTCP = noMPTCP
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if err := f.cutBeside(ctx, n, ours, theirs); err != nil {
+			return errors.Join(err, theirs.stop())
+		}
+		if err := theirs.stop(); err != nil {
+			return err
+		}
+		e.Step("  nothing came for %v by MPTCP, for %v with early probes", last(f.mptcp).gap.Round(time.Millisecond), last(f.beside).gap.Round(time.Millisecond))
+	}
+	return f.end(ours)
+}
+
+// cutBeside makes one silent cut under both.
+func (f *sctpFound) cutBeside(ctx context.Context, n *cutNet, ours *cutFlow, theirs *mptcpFlow) error {
+	if err := pause(ctx, 3*time.Second); err != nil { // the other ways are measured
+		return err
+	}
+	seen := sctpCut{rtt: ours.path(1).SRTT, rto: ours.path(0).RTO}
+	ours.resetGap()
+	theirs.end.reset()
+	n.wires[0].Cut()
+	if err := pause(ctx, 3*time.Second); err != nil {
+		return err
+	}
+	f.mptcp = append(f.mptcp, sctpCut{gap: theirs.end.gap()})
+	seen.gap = ours.gap()
+	f.beside = append(f.beside, seen)
+	n.wires[0].Restore()
+	return errors.Join(ours.awaitBoth(ctx), ours.awaitPrimary(ctx))
 }
 
 // measureRow cuts the two ways of a host to a host with one address in turn.

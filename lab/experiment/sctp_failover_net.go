@@ -12,11 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/sctp"
-	"github.com/isthmus-net/isthmus/sctp/chunk"
 )
 
 // cutNet is a terminal with two interfaces, and a server with two addresses, or with one behind a router.
@@ -37,9 +34,24 @@ type cutNet struct {
 // cutLinks are the networks between the terminal and the rest.
 var cutLinks = [2]string{"wlan", "umts"}
 
+// cutSingle is the server's address where it has only one.
+var cutSingle = netip.MustParseAddr("2001:db8:3::b")
+
 // drawCuts draws the topology, and has the server listen.
 func drawCuts(ctx context.Context, e *lab.Env, wires [2]lab.WireConfig, single bool) (*cutNet, error) {
-	l, err := e.New(ctx, sctpFailoverName)
+	n, err := drawWays(ctx, e, sctpFailoverName, wires, single)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.listen(); err != nil {
+		return nil, errors.Join(err, n.lab.Close())
+	}
+	return n, nil
+}
+
+// drawWays draws the topology.
+func drawWays(ctx context.Context, e *lab.Env, name string, wires [2]lab.WireConfig, single bool) (*cutNet, error) {
+	l, err := e.New(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -58,18 +70,15 @@ func drawCuts(ctx context.Context, e *lab.Env, wires [2]lab.WireConfig, single b
 		far.Addr(link, fmt.Sprintf("2001:db8:%d::b/64", i+1))
 	}
 	if single {
-		n.addresses = "[2001:db8:3::b]"
+		n.addresses = bracketed(cutSingle)
 		l.Link(far, "lan", n.server, "lan")
 		far.Addr("lan", "2001:db8:3::1/64")
-		n.server.Addr("lan", "2001:db8:3::b/64").Route("default6", "2001:db8:3::1")
+		n.server.Addr("lan", cutSingle.String()+"/64").Route("default6", "2001:db8:3::1")
 		n.ue.Route("default6", "2001:db8:1::b")
 	}
 	err = l.Err()
 	if err == nil && single {
 		err = n.routeBySource()
-	}
-	if err == nil {
-		err = n.listen()
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -234,11 +243,14 @@ func (s *cutEnd) note(events <-chan sctp.Event) {
 // resetGap begins to look for the longest time between two deliveries anew, at both ends.
 func (f *cutFlow) resetGap() {
 	for i := range f.ends {
-		end := &f.ends[i]
-		end.mu.Lock()
-		end.longest = 0
-		end.mu.Unlock()
+		f.ends[i].reset()
 	}
+}
+
+func (s *cutEnd) reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.longest = 0
 }
 
 // gap is the longest time between two deliveries to the terminal; or since the last one, if that is longer.
@@ -329,80 +341,4 @@ func (f *cutFlow) abort() {
 	f.once.Do(func() { close(f.done) })
 	f.server.Abort("the run is over")
 	f.ue.Abort("the run is over")
-}
-
-// sctpWatch keeps when data left by the server's second link.
-type sctpWatch struct {
-	mu   sync.Mutex
-	seen map[uint16][]sctpSeen // by the terminal's port
-	top  map[uint16]uint32     // the highest TSN that has left by the first link
-}
-
-// sctpSeen is a packet of data.
-type sctpSeen struct {
-	at    time.Time
-	tsn   uint32
-	fresh bool // it has left by no link before
-}
-
-// watchSCTP reads the packets of the server's links.
-func watchSCTP(n *cutNet) (*sctpWatch, error) {
-	w := &sctpWatch{seen: map[uint16][]sctpSeen{}, top: map[uint16]uint32{}}
-	for i, link := range cutLinks {
-		if _, err := n.lab.Watch(n.server, link, func(at time.Time, frame []byte) { w.see(i, at, frame) }); err != nil {
-			return nil, err
-		}
-	}
-	return w, nil
-}
-
-// see takes a frame: Ethernet, IPv6, SCTP.
-func (w *sctpWatch) see(link int, at time.Time, frame []byte) {
-	const headers = 14 + 40
-	if len(frame) < headers+chunk.HeaderSize || frame[14+6] != unix.IPPROTO_SCTP || binary.BigEndian.Uint16(frame[headers:]) != cutPort {
-		return
-	}
-	port := binary.BigEndian.Uint16(frame[headers+2:])
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for rest := frame[headers+chunk.HeaderSize:]; len(rest) > 0; {
-		c, after, err := chunk.Next(rest)
-		if err != nil {
-			return
-		}
-		if rest = after; c.Type != chunk.TypeData {
-			continue
-		}
-		d, err := chunk.ParseData(c)
-		if err != nil {
-			return
-		}
-		top, known := w.top[port]
-		fresh := !known || int32(d.TSN-top) > 0
-		if fresh {
-			w.top[port] = d.TSN
-		}
-		if link == 1 {
-			w.seen[port] = append(w.seen[port], sctpSeen{at, d.TSN, fresh})
-		}
-	}
-}
-
-// clocks are how long after an instant data left by the second link, and data that had not left before.
-func (w *sctpWatch) clocks(port uint16, since time.Time) (first, fresh time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, s := range w.seen[port] {
-		switch after := s.at.Sub(since); {
-		case after < 0:
-		case first == 0:
-			first = after
-			fallthrough
-		case fresh == 0 && s.fresh:
-			if s.fresh {
-				fresh = after
-			}
-		}
-	}
-	return first, fresh
 }

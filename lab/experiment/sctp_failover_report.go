@@ -14,7 +14,7 @@ import (
 // sctpFailoverReport shows the clocks beside the law, and what the cuts have done.
 func sctpFailoverReport(f *sctpFound, curves *sctpCurves) *report.Report {
 	r := &report.Report{
-		Experiment: sctpFailoverName, Title: "SCTP over silent cuts",
+		Experiment: sctpFailoverName, Title: "SCTP over silent cuts", Peer: "MPTCP",
 		Tables: append([]report.Table{sctpClockTable(f.clocks)}, curves.tables...),
 		Charts: curves.charts,
 		Notes: []string{
@@ -22,6 +22,8 @@ func sctpFailoverReport(f *sctpFound, curves *sctpCurves) *report.Report {
 			"Clocks count from the cut, and are read where packets leave the server: first data on the other way; new data there; the path inactive, as the server says. The law: an RTO for the first, Path.Max.Retrans + 1 of them for the last (RFC 9260 section 8.2); for new data one with RFC 7829.",
 			"Without RFC 7829 new data leaves a path that fails no sooner than it is inactive, but for what the window of the path holds back.",
 			"Silent cuts: defaults (RTO.Min 1 s, Path.Max.Retrans 5), from the study's WLAN to its UMTS at mean delay, without jitter; the longest time between two deliveries at the terminal.",
+			"Beside MPTCP: both go over the same cuts, with the same messages to the terminal; UMTS is a backup subflow (RFC 8684 section 3.3.8), of a new connection for each cut.",
+			fmt.Sprintf("Points on real wires are of our media server, which our client gets a source from, and of usrsctp in UDP, a message each %v; all of them share the wires, and the same cut. They are read from the packets of both ends, but for the path inactive, which the server says. The source's digest is compared.", wireEvery),
 			"The pictures are the study's figures 3 to 5 and 7. Its curves stand in images, so that theirs here are its equations; what is in virtual time is the engine over models of the same wires, average and range of runs that are cut at other times.",
 		},
 	}
@@ -40,9 +42,11 @@ func sctpFailoverReport(f *sctpFound, curves *sctpCurves) *report.Report {
 		{Name: "silent cut, by RFC 7829: longest time between two deliveries", Unit: "ms", Decimals: 1, Isthmus: sctpGaps(f.strict)},
 		{Name: "silent cut, early probe: longest time between two deliveries", Unit: "ms", Decimals: 1, Isthmus: sctpGaps(f.early)},
 		{Name: "the same, 95 % of them", Unit: "ms", Decimals: 1, Isthmus: report.Milliseconds(percentileGap(f.early))},
+		{Name: "silent cut, server with one address: longest time between two deliveries", Unit: "ms", Decimals: 1, Isthmus: sctpGaps(f.beside), Peer: f.gapsMPTCP()},
+		{Name: figureSCTPMPTCP, Decimals: 2, Isthmus: f.ratioMPTCP(), Must: must(sctpFailoverName, figureSCTPMPTCP)},
 		{Name: fmt.Sprintf(figureSCTPAlive, f.row), Unit: "%", Isthmus: report.Measured(100 * float64(f.alive) / float64(f.row)), Must: must(sctpFailoverName, figureSCTPAlive)},
 		{Name: "the same: longest time between two deliveries", Unit: "ms", Decimals: 1, Isthmus: report.Milliseconds(f.silence)},
-		{Name: figureSCTPWrong, Isthmus: report.Measured(float64(f.wrong)), Must: must(sctpFailoverName, figureSCTPWrong)},
+		{Name: figureSCTPWrong, Isthmus: report.Measured(float64(f.wrong.Load())), Must: must(sctpFailoverName, figureSCTPWrong)},
 	}
 	return r
 }
@@ -68,6 +72,23 @@ func sctpClockTable(clocks []sctpClock) report.Table {
 		t.Rows = append(t.Rows, []string{second(c.rto), fmt.Sprint(c.most), failing, second(c.first), second(c.firstL), second(c.fresh), second(c.down), second(c.downL)})
 	}
 	return t
+}
+
+// gapsMPTCP are the times without a delivery by MPTCP, or why there are none.
+func (f *sctpFound) gapsMPTCP() report.Value {
+	if f.noMPTCP != "" {
+		return report.None(f.noMPTCP)
+	}
+	return sctpGaps(f.mptcp)
+}
+
+// ratioMPTCP is the gap of MPTCP to ours, medians both.
+func (f *sctpFound) ratioMPTCP() report.Value {
+	theirs, ours := f.gapsMPTCP(), sctpGaps(f.beside)
+	if !theirs.Known() || !ours.Known() {
+		return theirs
+	}
+	return report.Measured(theirs.Median() / ours.Median())
 }
 
 // sctpGaps are the times without a delivery.

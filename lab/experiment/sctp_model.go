@@ -25,7 +25,7 @@ type sctpModel struct {
 	out    assoc.Output
 	flying []modelFlight
 
-	data              []modelData // of the server, in the order in which it left
+	data              []studyData // of the server, in the order in which it left
 	top               uint32      // the highest TSN of it
 	inactive, primary time.Time   // when the server last took the first path to be down, and to it again
 	got               uint64      // messages at the terminal
@@ -41,14 +41,6 @@ type modelFlight struct {
 	link int
 	data [2]int // where what it carries begins and ends in the model's list
 	assoc.Packet
-}
-
-// modelData is a chunk of data that has left.
-type modelData struct {
-	sent, came time.Time // zero: it did not come
-	tsn        uint32
-	link       int
-	fresh      bool // it had not left before
 }
 
 // newSCTPModel sets an association up.
@@ -167,7 +159,7 @@ func (m *sctpModel) noteData(from, link int, packet []byte) [2]int {
 			if fresh {
 				m.top = d.TSN
 			}
-			m.data = append(m.data, modelData{sent: m.now, tsn: d.TSN, link: link, fresh: fresh})
+			m.data = append(m.data, studyData{sent: m.now, tsn: d.TSN, link: link, fresh: fresh})
 		}
 	}
 	return [2]int{before, len(m.data)}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/report"
 	"github.com/isthmus-net/isthmus/sctp/assoc"
@@ -16,9 +18,10 @@ const sctpParametersName = "sctp-parameters"
 
 // sctpParameters is the experiment sctp-parameters.
 var sctpParameters = lab.Experiment{
-	Name:    sctpParametersName,
-	Summary: "which parameters of SCTP to choose between WLAN and UMTS: what each costs in a cut and without one, beside the study's own, in virtual time",
-	Run:     runSCTPParameters,
+	Name:      sctpParametersName,
+	Summary:   "which parameters of SCTP to choose between WLAN and UMTS: what each costs in a cut and without one, and over delay and loss, in virtual time; those to take and the study's own on real wires",
+	NeedsRoot: true,
+	Run:       runSCTPParameters,
 }
 
 // parameterRow is a choice of parameters, and what it has cost.
@@ -30,6 +33,7 @@ type parameterRow struct {
 	down     report.Value // cut to the path inactive, s
 	back     report.Value // return of the wire to data by it, s
 	repeated report.Value // sent again without a cut: by UMTS with its jitter, %
+	far      report.Value // the same by a UMTS of twice the delay, %
 	strayed  report.Value // the same by WLAN that loses 3 %: times in an hour that data left a path that was whole
 }
 
@@ -64,7 +68,7 @@ func parameterRows(short bool) (rows []*parameterRow) {
 	return rows
 }
 
-func runSCTPParameters(_ context.Context, e *lab.Env) error {
+func runSCTPParameters(ctx context.Context, e *lab.Env) error {
 	short := e.Runs > 0 && e.Runs < longRun
 	rows, runs := parameterRows(short), studyRuns/2
 	if short {
@@ -72,18 +76,54 @@ func runSCTPParameters(_ context.Context, e *lab.Env) error {
 	}
 	for i, row := range rows {
 		if i%10 == 0 {
-			e.Step("%d of %d choices", i, len(rows))
+			e.Step("%d of %d choices, in virtual time", i, len(rows))
 		}
 		if err := row.measure(runs, short); err != nil {
 			return err
 		}
 	}
-	return finish(e, sctpParametersReport(rows))
+	chosen := chooseParameters(rows)
+	if short { // one whose timers are short
+		chosen = rows[len(rows)-1:]
+	}
+	e.Step("the choices to compare, over delay and loss")
+	grid, err := parameterGrid(chosen, short)
+	if err != nil {
+		return err
+	}
+	e.Step("the same on real wires: %d transfers over a cut, and by UMTS's jitter", len(chosen))
+	wires, err := parametersOnWires(ctx, sideBySide(e), chosen, short)
+	if err != nil {
+		return err
+	}
+	return finish(e, sctpParametersReport(rows, chosen, grid, wires))
+}
+
+// chooseParameters are the choices to compare: the recommended ones first, then those of the study and of the RFCs.
+func chooseParameters(rows []*parameterRow) (chosen []*parameterRow) {
+	for _, early := range []bool{false, true} {
+		if r := recommend(rows, early); r != nil {
+			named := *r
+			named.name = map[bool]string{false: "recommended by the RFCs", true: "recommended with early probes"}[early]
+			chosen = append(chosen, &named)
+		}
+	}
+	for _, r := range rows {
+		if r.name != "" {
+			chosen = append(chosen, r)
+		}
+	}
+	return chosen
+}
+
+// law is when the path is inactive, about: by an RTO that UMTS may have.
+func (r *parameterRow) law() time.Duration {
+	return lawDown(max(r.par.RTOMin, 200*time.Millisecond), r.par.RTOMax, r.par.PathMaxRetrans)
 }
 
 // measure plays a cut, and hours without one.
 func (r *parameterRow) measure(runs int, short bool) error {
-	down := lawDown(max(r.par.RTOMin, 200*time.Millisecond), r.par.RTOMax, r.par.PathMaxRetrans)
+	down := r.law()
 	over, err := studySweep(studyCase{
 		par: r.par, wires: studyWires(false), lead: 5 * time.Second, every: studyEvery,
 		cut: min(2*down, 2*time.Minute) + 2*time.Second, tail: r.par.HeartbeatInterval + 2*r.par.RTOMin + 2*time.Second,
@@ -104,8 +144,13 @@ func (r *parameterRow) measure(runs int, short bool) error {
 		return err
 	}
 	r.repeated = repeated(jittered)
+	far, err := studySweep(studyCase{par: r.par, wires: [2]lab.WireConfig{changed(wires[1], 2, 0), wires[0]}, lead: quiet, every: studyEvery}, runs)
+	if err != nil {
+		return err
+	}
+	r.far = repeated(far)
 	lossy := studyWires(false)
-	lossy[0].AtoB.Loss, lossy[0].BtoA.Loss = 0.03, 0.03
+	lossy[0] = changed(lossy[0], 1, 0.03)
 	lost, err := studySweep(studyCase{par: r.par, wires: lossy, lead: quiet, every: studyEvery}, runs)
 	for i := range lost {
 		r.strayed.Samples = append(r.strayed.Samples, float64(lost[i].strayed)*float64(time.Hour)/float64(quiet))
@@ -123,7 +168,7 @@ const (
 // alike ones that which takes the fewest heartbeats. nil: none costs so little.
 func recommend(rows []*parameterRow, early bool) (best *parameterRow) {
 	for _, r := range rows {
-		if r.par.EarlyProbe != early || !r.gap.Known() || mean(r.repeated.Samples) > mayRepeat || mean(r.strayed.Samples) > mayStray {
+		if r.par.EarlyProbe != early || !r.gap.Known() || mean(r.repeated.Samples) > mayRepeat || mean(r.far.Samples) > mayRepeat || mean(r.strayed.Samples) > mayStray {
 			continue
 		}
 		const alike = 0.02 // s
@@ -135,43 +180,121 @@ func recommend(rows []*parameterRow, early bool) (best *parameterRow) {
 	return best
 }
 
-func mean(v []float64) (sum float64) {
-	for _, x := range v {
-		sum += x / float64(len(v))
+// changed is a wire with so many times the delay and jitter, that loses a share of all packets.
+func changed(w lab.WireConfig, times, loss float64) lab.WireConfig {
+	for _, lane := range []*lab.LaneConfig{&w.AtoB, &w.BtoA} {
+		lane.Delay = time.Duration(times * float64(lane.Delay))
+		lane.Jitter = time.Duration(times * float64(lane.Jitter))
+		lane.Loss = loss
 	}
-	return sum
+	return w
 }
 
-func sctpParametersReport(rows []*parameterRow) *report.Report {
-	columns := []string{"", "RTO.Min, s", "RTO.Max, s", "Path.Max.Retrans", "HB.Interval, s", "early probes", "longest without a delivery, s", "cut to path inactive, s", "back by WLAN, s", "repeated by UMTS, %", "moves off a WLAN with 3 % loss, an hour"}
+// Of UMTS's delay, and of all packets of both wires.
+var (
+	gridTimes  = []float64{0.5, 1, 2, 4}
+	gridLosses = []float64{0, 0.01, 0.03, 0.05}
+)
+
+// parameterGrid is what choices cost over delay and loss.
+func parameterGrid(chosen []*parameterRow, short bool) (t report.Table, err error) {
+	times, losses, quiet, runs := gridTimes, gridLosses, time.Minute, 2
+	if short {
+		times, losses, quiet, runs = times[2:3], losses[1:2], 5*time.Second, 1
+	}
+	t.Title = "Over delay and loss: longest without a delivery over a silent cut, s; sent again by UMTS with its jitter and no cut, %"
+	t.Columns = []string{"", "lost, %"}
+	for _, of := range times {
+		t.Columns = append(t.Columns, fmt.Sprintf("UMTS of %v times the delay", of))
+	}
+	for _, r := range chosen {
+		for _, loss := range losses {
+			cells := []string{r.name, fmt.Sprint(100 * loss)}
+			for _, of := range times {
+				wlan, umts := changed(lab.WLAN(), 1, loss), changed(lab.UMTS(), of, loss)
+				over, err := studySweep(studyCase{
+					par: r.par, wires: [2]lab.WireConfig{wlan, changed(umtsWithoutJitter(), of, loss)}, lead: 5 * time.Second, every: studyEvery, cut: min(2*r.law(), 2*time.Minute) + 2*time.Second,
+				}, runs)
+				if err != nil {
+					return t, err
+				}
+				by, err := studySweep(studyCase{par: r.par, wires: [2]lab.WireConfig{umts, wlan}, lead: quiet, every: studyEvery}, runs)
+				if err != nil {
+					return t, err
+				}
+				cells = append(cells, spread(inSeconds(over, func(s *studySeen) time.Duration { return s.gap }).Samples, 2)+"; "+spread(repeated(by).Samples, 2))
+			}
+			t.Rows = append(t.Rows, cells)
+		}
+	}
+	return t, nil
+}
+
+// parametersOnWires sets what choices cost on real wires beside virtual time: over a silent cut, and by UMTS's jitter.
+func parametersOnWires(ctx context.Context, e *lab.Env, chosen []*parameterRow, short bool) (t report.Table, err error) {
+	over := wireCase{wires: studyWires(false), lead: time.Second, every: studyEvery}
+	for _, r := range chosen {
+		over.pars = append(over.pars, r.par)
+		over.cut = max(over.cut, r.law()*11/10+time.Second)
+		over.tail = max(over.tail, r.par.HeartbeatInterval+2*r.par.RTOMin+time.Second)
+	}
+	by := over
+	by.wires, by.lead, by.cut, by.tail = [2]lab.WireConfig{lab.UMTS(), lab.WLAN()}, time.Minute, 0, 0
+	if short {
+		by.lead = 2 * time.Second
+	}
+	working, ctx := errgroup.WithContext(ctx)
+	var cuts, quiet []wireSeen
+	working.Go(func() (err error) { cuts, err = over.run(ctx, e, byMedia); return err })
+	working.Go(func() (err error) { quiet, err = by.run(ctx, e, byMedia); return err })
+	if err := working.Wait(); err != nil {
+		return t, err
+	}
+	t.Title = "On real wires, one run, and in virtual time"
+	t.Columns = []string{"", "longest without a delivery, s", "virtual", "cut to path inactive, s", "virtual", "back by WLAN, s", "virtual", "repeated by UMTS, %", "virtual"}
+	for i, r := range chosen {
+		s := &cuts[i]
+		t.Rows = append(t.Rows, []string{
+			r.name, secondsOr(s.gap), spread(r.gap.Samples, 2), secondsOr(s.down), spread(r.down.Samples, 2), secondsOr(s.back), spread(r.back.Samples, 2),
+			spread(repeated([]studySeen{quiet[i].studySeen}).Samples, 2), spread(r.repeated.Samples, 2),
+		})
+	}
+	return t, nil
+}
+
+// secondsOr is a time in seconds, if it came to that in the run.
+func secondsOr(d time.Duration) string {
+	if d < 0 {
+		return "not seen"
+	}
+	return fmt.Sprintf("%.2f", d.Seconds())
+}
+
+func sctpParametersReport(rows, chosen []*parameterRow, grid, wires report.Table) *report.Report {
+	columns := []string{"", "RTO.Min, s", "RTO.Max, s", "Path.Max.Retrans", "HB.Interval, s", "early probes", "longest without a delivery, s", "cut to path inactive, s", "back by WLAN, s", "repeated by UMTS, %", "by one of twice the delay, %", "moves off a WLAN with 3 % loss, an hour"}
 	cells := func(r *parameterRow) []string {
 		return []string{
 			r.name, fmt.Sprint(r.par.RTOMin.Seconds()), fmt.Sprint(r.par.RTOMax.Seconds()), fmt.Sprint(r.par.PathMaxRetrans), fmt.Sprint(r.par.HeartbeatInterval.Seconds()), fmt.Sprint(r.par.EarlyProbe),
-			spread(r.gap.Samples, 2), spread(r.down.Samples, 2), spread(r.back.Samples, 2), spread(r.repeated.Samples, 2), spread(r.strayed.Samples, 0),
+			spread(r.gap.Samples, 2), spread(r.down.Samples, 2), spread(r.back.Samples, 2), spread(r.repeated.Samples, 2), spread(r.far.Samples, 2), spread(r.strayed.Samples, 0),
 		}
 	}
 	best := report.Table{Title: "Recommended, beside the study's settings and the defaults", Columns: columns}
-	for _, early := range []bool{false, true} {
-		if r := recommend(rows, early); r != nil {
-			named := *r
-			named.name = map[bool]string{false: "recommended by the RFCs", true: "recommended with early probes"}[early]
-			best.Rows = append(best.Rows, cells(&named))
-		}
+	for _, r := range chosen {
+		best.Rows = append(best.Rows, cells(r))
 	}
 	all := report.Table{Title: "All choices, RFC 7829 on", Columns: columns}
 	for _, r := range rows {
-		if r.name != "" {
-			best.Rows = append(best.Rows, cells(r))
-		} else {
+		if r.name == "" {
 			all.Rows = append(all.Rows, cells(r))
 		}
 	}
 	return &report.Report{
-		Experiment: sctpParametersName, Title: "Parameters of SCTP between WLAN and UMTS", Tables: []report.Table{best, all},
+		Experiment: sctpParametersName, Title: "Parameters of SCTP between WLAN and UMTS", Tables: []report.Table{best, wires, grid, all},
 		Notes: []string{
-			"The engine in virtual time over models of the study's WLAN and UMTS. A silent cut of the WLAN, with UMTS at mean delay; and, with nothing cut, UMTS with the study's jitter as the first way, and a WLAN that loses 3 % each way.",
-			fmt.Sprintf("Recommended is what is without a delivery for the shortest time over a cut, of those that repeat no more than %v %% by UMTS, and leave a WLAN that works no more than %d times an hour; of alike ones that with the longest HB.Interval.", mayRepeat, mayStray),
-			"The study has left recommended parameters to future work; its own settings stand beside them.",
+			"The engine in virtual time over models of the study's WLAN and UMTS. A silent cut of the WLAN, with UMTS at mean delay; and, with nothing cut, UMTS with the study's jitter as the first way, also of twice the delay, and a WLAN that loses 3 % each way.",
+			fmt.Sprintf("Recommended is what is without a delivery for the shortest time over a cut, of those that repeat no more than %v %% by UMTS, of twice its delay, too, and leave a WLAN that works no more than %d times an hour; of alike ones that with the longest HB.Interval.", mayRepeat, mayStray),
+			"On real wires our media server sends to our client with each of the choices, which share the wires and the cut.",
+			"The study has left recommended parameters, and the influence of delay and loss, to future work; its own settings stand beside them.",
 		},
 	}
 }

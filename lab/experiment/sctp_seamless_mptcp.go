@@ -18,23 +18,20 @@ import (
 // mptcpKinds are the kinds of handovers that MPTCP makes, too.
 var mptcpKinds = []seamlessKind{seamlessAnnounced, seamlessSilent}
 
-// mptcpHandovers makes handovers with connections of MPTCP, each with a new one: UMTS is a backup subflow (RFC 8684
-// section 3.3.8). why is that there is no MPTCP.
+// noMPTCP is why there are none.
+const noMPTCP = "this kernel has no MPTCP"
+
+// mptcpHandovers makes handovers with connections of MPTCP, each with a new one. why is that there is no MPTCP.
 func (n *testbedNet) mptcpHandovers(ctx context.Context, runs int) (moves map[seamlessKind][]seamlessMove, why string, err error) {
-	for _, node := range []*lab.Node{n.ue, n.media} {
-		if _, err := node.Run(ctx, "ip", "mptcp", "limits", "set", "subflows", "2", "add_addr_accepted", "2"); err != nil {
-			return nil, "this kernel has no MPTCP, or there is no ip of iproute2", ctx.Err()
-		}
-	}
-	if _, err := n.ue.Run(ctx, "ip", "mptcp", "endpoint", "add", n.addresses[1].String(), "dev", handoffUMTS, "subflow", "backup"); err != nil {
-		return nil, "", err
+	if why, err = allowMPTCP(ctx, n.media, n.ue, n.addresses[1], handoffUMTS); err != nil || why != "" {
+		return nil, why, err
 	}
 	moves = map[seamlessKind][]seamlessMove{}
 	for _, kind := range mptcpKinds {
 		for range runs {
 			m, err := n.mptcpHandover(ctx, kind)
 			if errors.Is(err, traffic.ErrNoMPTCP) {
-				return nil, "this kernel has no MPTCP", nil
+				return nil, noMPTCP, nil
 			}
 			if err != nil {
 				return nil, "", fmt.Errorf("MPTCP, %v: %w", kind, err)
@@ -46,31 +43,33 @@ func (n *testbedNet) mptcpHandovers(ctx context.Context, runs int) (moves map[se
 	return moves, "", nil
 }
 
+// allowMPTCP has connections of a terminal to a server get a backup subflow by another of the terminal's addresses
+// (RFC 8684 section 3.3.8). why is that there is no MPTCP.
+func allowMPTCP(ctx context.Context, server, ue *lab.Node, backup netip.Addr, device string) (why string, err error) {
+	for _, node := range []*lab.Node{ue, server} {
+		if _, err := node.Run(ctx, "ip", "mptcp", "limits", "set", "subflows", "2", "add_addr_accepted", "2"); err != nil {
+			return noMPTCP + ", or there is no ip of iproute2", ctx.Err()
+		}
+	}
+	_, err = ue.Run(ctx, "ip", "mptcp", "endpoint", "add", backup.String(), "dev", device, "subflow", "backup")
+	return "", err
+}
+
 // mptcpHandover makes one. Who announces deletes the address, as a daemon on the terminal would: the kernel's path manager
 // takes no notice of links.
 func (n *testbedNet) mptcpHandover(ctx context.Context, kind seamlessKind) (m seamlessMove, err error) {
 	if m.trip, err = n.trip(ctx, 1); err != nil {
 		return m, err
 	}
-	server, ue, listener, err := n.dialMPTCP(ctx)
+	f, err := startMPTCP(ctx, n.media, n.ue, testbedMedia)
 	if err != nil {
 		return m, err
 	}
-	end := &cutEnd{read: make(chan struct{})}
-	go end.receiveEach(ue)
-	stop := make(chan struct{})
-	go sendEach(server, stop)
-	defer func() {
-		close(stop)
-		err = errors.Join(err, server.Close(), ue.Close(), listener.Close())
-		<-end.read
-	}()
+	defer closing(&err, f.stop)
 	if err := n.settle(ctx); err != nil { // the other subflow is there
 		return m, err
 	}
-	end.mu.Lock()
-	end.longest = 0
-	end.mu.Unlock()
+	f.end.reset()
 	n.wlan.Cut()
 	if kind == seamlessAnnounced {
 		if _, err := n.ue.Run(ctx, "ip", "mptcp", "endpoint", "delete", "id", "0", n.addresses[0].String()); err != nil {
@@ -80,33 +79,60 @@ func (n *testbedNet) mptcpHandover(ctx context.Context, kind seamlessKind) (m se
 	if err := n.settle(ctx); err != nil {
 		return m, err
 	}
-	m.down = end.gap()
+	m.down = f.end.gap()
 	n.wlan.Restore()
 	return m, nil
 }
 
-// dialMPTCP has the terminal connect to the media server, by WLAN. Subflows join by the listener.
-func (n *testbedNet) dialMPTCP(ctx context.Context) (server, ue net.Conn, l net.Listener, err error) {
-	err = n.media.Do(func() (err error) {
+// mptcpFlow is a connection by which a server sends what associations do.
+type mptcpFlow struct {
+	server, ue net.Conn
+	listener   net.Listener
+	end        *cutEnd // the terminal's
+	done       chan struct{}
+}
+
+// startMPTCP has a terminal connect to a server, which sends.
+func startMPTCP(ctx context.Context, server, ue *lab.Node, to netip.Addr) (*mptcpFlow, error) {
+	f := &mptcpFlow{end: &cutEnd{read: make(chan struct{})}, done: make(chan struct{})}
+	if err := f.dial(ctx, server, ue, to); err != nil {
+		return nil, err
+	}
+	go f.end.receiveEach(f.ue)
+	go sendEach(f.server, f.done)
+	return f, nil
+}
+
+// dial connects. Subflows join by the listener.
+func (f *mptcpFlow) dial(ctx context.Context, server, ue *lab.Node, to netip.Addr) error {
+	err := server.Do(func() (err error) {
 		var c net.ListenConfig
 		c.SetMultipathTCP(true)
-		l, err = c.Listen(ctx, "tcp", netip.AddrPortFrom(testbedMedia, 0).String())
+		f.listener, err = c.Listen(ctx, "tcp", netip.AddrPortFrom(to, 0).String())
 		return err
 	})
 	if err != nil {
-		return nil, nil, nil, err
+		return err
 	}
-	err = n.ue.Do(func() (err error) {
-		ue, err = traffic.Dial(ctx, traffic.MPTCP, l.Addr().String(), traffic.Options{NoDelay: true})
+	err = ue.Do(func() (err error) {
+		f.ue, err = traffic.Dial(ctx, traffic.MPTCP, f.listener.Addr().String(), traffic.Options{NoDelay: true})
 		return err
 	})
 	if err == nil {
-		server, err = l.Accept()
+		f.server, err = f.listener.Accept()
 	}
 	if err != nil {
-		return nil, nil, nil, errors.Join(err, l.Close())
+		return errors.Join(err, f.listener.Close())
 	}
-	return server, ue, l, server.(*net.TCPConn).SetNoDelay(true)
+	return f.server.(*net.TCPConn).SetNoDelay(true)
+}
+
+// stop ends it.
+func (f *mptcpFlow) stop() error {
+	close(f.done)
+	err := errors.Join(f.server.Close(), f.ue.Close(), f.listener.Close())
+	<-f.end.read
+	return err
 }
 
 // sendEach sends as many octets as associations do in as many messages.

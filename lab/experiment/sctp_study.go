@@ -5,6 +5,8 @@ package experiment
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"runtime"
@@ -42,8 +44,16 @@ type studySeen struct {
 	back              time.Duration // from the wire's return to data that comes by it
 	chunks, again     int           // that left the server; those that had left before
 	strayed           int           // times that new data left by the other way while the first was whole
-	data              []modelData
+	data              []studyData
 	begin, cutAt, end time.Time
+}
+
+// studyData is a chunk of data that has left.
+type studyData struct {
+	sent, came time.Time // zero: it did not come
+	tsn        uint32
+	link       int
+	fresh      bool // it had not left before
 }
 
 // run plays the case.
@@ -98,8 +108,11 @@ func (c *studyCase) run() (s studySeen, err error) {
 	if err := stream(c.tail); err != nil {
 		return s, err
 	}
-	s.data = m.data
-	s.read(m)
+	s.data, s.gap = m.data, m.gap
+	if s.down = -1; !m.inactive.IsZero() {
+		s.down = m.inactive.Sub(s.cutAt)
+	}
+	s.read()
 	return s, nil
 }
 
@@ -108,9 +121,8 @@ func linkAddress(link int, host string) netip.Addr {
 	return netip.MustParseAddr("2001:db8:" + string('1'+rune(link)) + "::" + host)
 }
 
-// read reads the times of a run.
-func (s *studySeen) read(m *sctpModel) {
-	s.gap = m.gap
+// read reads the times of a run that the server's data show.
+func (s *studySeen) read() {
 	var lastOld, freshCame, first, fresh, firstCame, back time.Time
 	earliest := func(into *time.Time, at time.Time) {
 		if !at.IsZero() && (into.IsZero() || at.Before(*into)) {
@@ -151,7 +163,7 @@ func (s *studySeen) read(m *sctpModel) {
 		}
 		return at.Sub(from)
 	}
-	s.first, s.fresh, s.firstCame, s.down = since(first, s.cutAt), since(fresh, s.cutAt), since(firstCame, s.cutAt), since(m.inactive, s.cutAt)
+	s.first, s.fresh, s.firstCame = since(first, s.cutAt), since(fresh, s.cutAt), since(firstCame, s.cutAt)
 	s.interrupt, s.back = since(freshCame, lastOld), since(back, s.end)
 }
 
@@ -182,6 +194,37 @@ func inSeconds(all []studySeen, of func(*studySeen) time.Duration) (v report.Val
 		}
 	}
 	return v
+}
+
+// depends says whether values depend on what two rows of a table differ in: by more than two standard errors of the
+// difference of their averages, and by more than a fiftieth.
+func depends(base, other []float64) string {
+	if len(base) < 2 || len(other) < 2 {
+		return "too few runs to say"
+	}
+	from := mean(base)
+	off := mean(other) - from
+	bound := 2 * math.Sqrt(variance(base)/float64(len(base))+variance(other)/float64(len(other)))
+	if math.Abs(off) > bound && math.Abs(off) > from/50 {
+		return fmt.Sprintf("yes: %+.2f s", off)
+	}
+	return fmt.Sprintf("not seen: %+.2f s, to within %.2f", off, bound)
+}
+
+func mean(v []float64) (sum float64) {
+	for _, x := range v {
+		sum += x / float64(len(v))
+	}
+	return sum
+}
+
+// variance is the unbiased one.
+func variance(v []float64) (sum float64) {
+	m := mean(v)
+	for _, x := range v {
+		sum += (x - m) * (x - m) / float64(len(v)-1)
+	}
+	return sum
 }
 
 // studyWires are the study's WLAN and its UMTS, with its jitter or at its mean delay.

@@ -5,22 +5,25 @@ package experiment
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/report"
+	"github.com/isthmus-net/isthmus/sctp/assoc"
 )
 
 const sctpTSNName = "sctp-tsn"
 
 // sctpTSN is the experiment sctp-tsn.
 var sctpTSN = lab.Experiment{
-	Name:    sctpTSNName,
-	Summary: "figure 2 of the study: the TSNs of an SCTP association that goes from WLAN to UMTS and back, in virtual time",
-	Run:     runSCTPTSN,
+	Name:      sctpTSNName,
+	Summary:   "figure 2 of the study: the TSNs of an SCTP association that goes from WLAN to UMTS and back, on real wires and in virtual time",
+	NeedsRoot: true,
+	Run:       runSCTPTSN,
 }
 
-func runSCTPTSN(_ context.Context, e *lab.Env) error {
+func runSCTPTSN(ctx context.Context, e *lab.Env) error {
 	c := studyCase{
 		par: studyParameters(4*time.Second, studyRetrans, studyHeartbeat), wires: studyWires(false), seed: 1,
 		lead: 10 * time.Second, cut: 40 * time.Second, tail: 30 * time.Second,
@@ -30,51 +33,73 @@ func runSCTPTSN(_ context.Context, e *lab.Env) error {
 		c.par = studyParameters(500*time.Millisecond, 2, time.Second)
 		c.lead, c.cut, c.tail = time.Second, 4*time.Second, 3*time.Second
 	}
-	e.Step("a stream over a cut of %v", c.cut)
+	e.Step("a stream over a cut of %v on real wires", c.cut)
+	w := wireCase{pars: []assoc.Parameters{c.par}, wires: c.wires, lead: c.lead, cut: c.cut, tail: c.tail, every: c.every}
+	w.media = w.known() + w.lead + w.tail // more than goes: it is to end all the same
+	wires, err := w.run(ctx, e, byMedia)
+	if err != nil {
+		return err
+	}
+	e.Step("the same in virtual time")
 	seen, err := c.run()
 	if err != nil {
 		return err
 	}
-	return finish(e, sctpTSNReport(&c, &seen))
+	return finish(e, sctpTSNReport(&c, &wires[0].studySeen, &seen))
 }
 
 // tsnDots is how many dots a path has in the picture.
 const tsnDots = 400
 
-func sctpTSNReport(c *studyCase, s *studySeen) *report.Report {
+// tsnPlot draws a run from some seconds before the cut on.
+func tsnPlot(s *studySeen, lead time.Duration) *report.Plot {
 	p := &report.Plot{X: "time, s", Y: "TSN, from the first one", Curves: []report.Curve{
 		{Name: "WLAN", Role: report.Ours, Dots: true}, {Name: "UMTS", Role: report.Peer, Dots: true},
 	}}
-	every := [2]int{}
-	for i := range s.data {
-		every[s.data[i].link]++
+	begin := s.cutAt.Add(-lead)
+	from := slices.IndexFunc(s.data, func(d studyData) bool { return !d.sent.Before(begin) })
+	if from < 0 {
+		return p
+	}
+	data, every, counted := s.data[from:], [2]int{}, [2]int{}
+	for i := range data {
+		every[data[i].link]++
 	}
 	for link, n := range every {
 		every[link] = max(n/tsnDots, 1)
 	}
-	counted := [2]int{}
-	for i := range s.data {
-		d := &s.data[i]
+	for i := range data {
+		d := &data[i]
 		if counted[d.link]++; counted[d.link]%every[d.link] == 0 {
-			at, tsn := d.sent.Sub(s.begin).Seconds(), float64(d.tsn-s.data[0].tsn)
+			at, tsn := d.sent.Sub(begin).Seconds(), float64(int32(d.tsn-data[0].tsn))
 			p.Curves[d.link].Points = append(p.Curves[d.link].Points, report.Point{X: at, Y: tsn, Low: tsn, High: tsn})
 		}
 	}
+	return p
+}
+
+func sctpTSNReport(c *studyCase, wires, virtual *studySeen) *report.Report {
 	par := &c.par
-	return &report.Report{
-		Experiment: sctpTSNName, Title: "TSNs over a cut",
-		Charts: []report.Chart{{Name: "fig2", Title: "Figure 2: DATA chunks by WLAN, by UMTS, and by WLAN again", Plot: p}},
-		Figures: []report.Figure{
-			{Name: "RTO at the cut", Unit: "s", Decimals: 2, Isthmus: report.Measured(s.rto.Seconds())},
-			{Name: "cut to first data by UMTS", Unit: "s", Decimals: 2, Isthmus: report.Measured(s.first.Seconds())},
-			{Name: "cut to first new data by UMTS", Unit: "s", Decimals: 2, Isthmus: report.Measured(s.fresh.Seconds())},
-			{Name: "cut to the path inactive; by the law " + fmt.Sprint(lawDown(par.RTOMin, par.RTOMax, par.PathMaxRetrans)), Unit: "s", Decimals: 2, Isthmus: report.Measured(s.down.Seconds())},
-			{Name: "return of the WLAN to data by it", Unit: "s", Decimals: 2, Isthmus: report.Measured(s.back.Seconds())},
-			{Name: "longest time between two deliveries", Unit: "s", Decimals: 2, Isthmus: report.Measured(s.gap.Seconds())},
+	r := &report.Report{
+		Experiment: sctpTSNName, Title: "TSNs over a cut", Peer: "virtual time",
+		Charts: []report.Chart{
+			{Name: "fig2", Title: "Figure 2: DATA chunks by WLAN, by UMTS, and by WLAN again, on real wires", Plot: tsnPlot(wires, c.lead)},
+			{Name: "fig2-virtual", Title: "Figure 2 in virtual time", Plot: tsnPlot(virtual, c.lead)},
 		},
 		Notes: []string{
-			fmt.Sprintf("The engine in virtual time over models of the study's WLAN, and of its UMTS at mean delay: RTO %v, Path.Max.Retrans %d, HB.Interval %v, RFC 9260 alone, as in the study's figure 2. The server sends more than UMTS carries; each path has some %d of its chunks drawn.", par.RTOMin, par.PathMaxRetrans, par.HeartbeatInterval, tsnDots),
-			fmt.Sprintf("The wire is cut from %.1f to %.1f s. The study's picture has the same shape: a pause on the way to UMTS, a steeper line by WLAN, and hardly a pause on the way back, where nothing has to be found out.", s.cutAt.Sub(s.begin).Seconds(), s.end.Sub(s.begin).Seconds()),
+			fmt.Sprintf("Our media server sends to our client by wires of the study's WLAN, and of its UMTS at mean delay, from the first of which all is lost for a while; and the engine does in virtual time over models of them: RTO %v, Path.Max.Retrans %d, HB.Interval %v, RFC 9260 alone, as in the study's figure 2. The server sends more than UMTS carries; each path has some %d of its chunks drawn.", par.RTOMin, par.PathMaxRetrans, par.HeartbeatInterval, tsnDots),
+			fmt.Sprintf("The wire is cut at %v for %v. The study's picture has the same shape: a pause on the way to UMTS, a steeper line by WLAN, and hardly a pause on the way back, where nothing has to be found out.", c.lead, c.cut),
+			"Each chunk is read from the packets of both ends; the client has compared the digest of all that came.",
 		},
 	}
+	add := func(name string, of func(*studySeen) time.Duration) {
+		r.Figures = append(r.Figures, report.Figure{Name: name, Unit: "s", Decimals: 2, Isthmus: report.Measured(of(wires).Seconds()), Peer: report.Measured(of(virtual).Seconds())})
+	}
+	add("RTO at the cut", func(s *studySeen) time.Duration { return s.rto })
+	add("cut to first data by UMTS", func(s *studySeen) time.Duration { return s.first })
+	add("cut to first new data by UMTS", func(s *studySeen) time.Duration { return s.fresh })
+	add("cut to the path inactive; by the law "+fmt.Sprint(lawDown(par.RTOMin, par.RTOMax, par.PathMaxRetrans)), (*studySeen).declared)
+	add("return of the WLAN to data by it", func(s *studySeen) time.Duration { return s.back })
+	add("longest time between two deliveries", func(s *studySeen) time.Duration { return s.gap })
+	return r
 }

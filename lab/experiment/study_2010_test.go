@@ -3,12 +3,14 @@
 package experiment
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/report"
 )
 
 // What experiments have found stands on one page.
@@ -16,14 +18,20 @@ func TestOnOnePage(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	e := &lab.Env{Out: &out, Dir: t.TempDir(), Runs: 1}
-	if err := onOnePage(t.Context(), e, "Two", []lab.Experiment{sctpTSN, sctpRestore}); err != nil {
+	var two []lab.Experiment
+	for _, name := range []string{"first", "second"} {
+		two = append(two, lab.Experiment{Name: name, Run: func(_ context.Context, e *lab.Env) error {
+			return finish(e, &report.Report{Experiment: name, Title: name})
+		}})
+	}
+	if err := onOnePage(t.Context(), e, "Two", two); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	page, err := os.ReadFile(filepath.Join(e.Dir, "index.html"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Two", "sctp-tsn.html", "sctp-restore.html"} {
+	for _, want := range []string{"Two", "first.html", "second.html"} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page does not name %s", want)
 		}
