@@ -3,15 +3,18 @@
 package kept
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
+// openSpool opens one in which records are of one line that differ by the number of their +.
 func openSpool(t *testing.T, path string, limit int) *Spool {
 	t.Helper()
-	s, err := OpenSpool(path, limit)
+	s, err := OpenSpool(path, limit, func(record []byte) string { return strings.TrimRight(string(record), "+") })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,6 +78,54 @@ func TestSpool(t *testing.T) {
 	}
 }
 
+// TestSpoolLines hands out one record of a line at a time, in their order, and those of other lines
+// meanwhile; what is postponed comes last until the order is restored.
+func TestSpoolLines(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "spool")
+	s := openSpool(t, path, 100)
+	for _, one := range []string{"a", "a+", "b", "a++", "c"} {
+		s.Put([]byte(one))
+	}
+	list, numbers := s.take()
+	if fmt.Sprint(list) != "[a b c]" {
+		t.Fatal(list)
+	}
+	s.Postpone(numbers[0])
+	s.GiveBack(numbers[2])
+	s.GiveBack(numbers[1])
+	s.GiveBack(numbers[1]) // twice is once
+	if list, numbers = s.take(); fmt.Sprint(list) != "[b c a]" {
+		t.Fatal(list)
+	}
+	for _, n := range numbers {
+		s.Postpone(n)
+	}
+	if list, numbers = s.take(); fmt.Sprint(list) != "[b c a]" {
+		t.Fatal(list)
+	}
+	for _, n := range numbers {
+		s.GiveBack(n)
+	}
+	if s.Restore(); s.Info().Records != 5 {
+		t.Error(s.Info())
+	}
+	if list, numbers = s.take(); fmt.Sprint(list) != "[a b c]" {
+		t.Fatal(list)
+	}
+	s.Done(numbers[0])
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openSpool(t, path, 100)
+	if list, numbers = s.take(); fmt.Sprint(list) != "[a+ b c]" {
+		t.Error(list)
+	}
+	s.Done(numbers[0])
+	if list, _ = s.take(); fmt.Sprint(list) != "[a++]" {
+		t.Error(list)
+	}
+}
+
 // TestSpoolFull takes no more than its limit, also what an earlier process has left counted, and
 // takes it again when there is room.
 func TestSpoolFull(t *testing.T) {
@@ -102,8 +153,8 @@ func TestSpoolShrinks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "spool")
 	s := openSpool(t, path, 1<<20)
 	for range 100 {
-		for range 100 {
-			s.Put(make([]byte, 1000))
+		for i := range 100 {
+			s.Put(binary.BigEndian.AppendUint16(make([]byte, 998), uint16(i)))
 		}
 		_, numbers := s.take()
 		for _, n := range numbers {
