@@ -12,10 +12,11 @@ import (
 
 // Spool has records that must reach somebody, in a [Journal]: what has been put and flushed is there,
 // whatever ends the process, until it is done. Each record is of a line, and those of one line are handed
-// out one at a time and in their order. Its methods may be called by several goroutines.
+// out one at a time and in their order. Passing records tell nothing that a later one of their line does
+// not tell as well, and so the next one takes the place of one that waits. Its methods may be called by several goroutines.
 type Spool struct {
 	journal *Journal
-	lineOf  func(record []byte) string
+	of      func(record []byte) (line string, passing bool)
 
 	mu        sync.Mutex // guards what follows
 	waiting   map[uint64]*spooled
@@ -26,14 +27,16 @@ type Spool struct {
 	octets    int
 	limit     int
 	refused   uint64
+	passed    uint64
 }
 
 type spooled struct {
-	number uint64
-	record []byte
-	line   string
-	turn   int // how often it was postponed
-	place  int // in the heap; notReady: it is not there
+	number  uint64
+	record  []byte
+	line    string
+	passing bool
+	turn    int // how often it was postponed
+	place   int // in the heap; notReady: it is not there
 }
 
 const notReady = -1
@@ -41,29 +44,32 @@ const notReady = -1
 // SpoolInfo is how full a spool is.
 type SpoolInfo struct {
 	Records, Octets int
-	Refused         uint64 // records that found it full
+	Refused         uint64 // records that found it full, but for passing ones
+	Passed          uint64 // passing records that later ones have replaced, or that found no room
 }
 
 // OpenSpool opens the spool in a file, and makes it if there is none. It takes no more records while
-// those in it have so many octets as the limit. lineOf names the line of a record.
-func OpenSpool(path string, limit int, lineOf func(record []byte) string) (*Spool, error) {
+// those in it have so many octets as the limit, and no more passing ones from half of that on. of names the
+// line of a record, and tells passing ones.
+func OpenSpool(path string, limit int, of func(record []byte) (line string, passing bool)) (*Spool, error) {
 	journal, records, err := OpenJournal(path)
 	if err != nil {
 		return nil, err
 	}
-	s := &Spool{journal: journal, lineOf: lineOf, waiting: make(map[uint64]*spooled, len(records)), lines: map[string][]*spooled{}, limit: limit}
+	s := &Spool{journal: journal, of: of, waiting: make(map[uint64]*spooled, len(records)), lines: map[string][]*spooled{}, limit: limit}
 	for _, key := range slices.Sorted(maps.Keys(records)) {
 		if len(key) == 8 { // another is of nobody
 			s.end = binary.BigEndian.Uint64([]byte(key))
-			s.add(records[key])
+			line, passing := of(records[key])
+			s.add(line, passing, records[key])
 		}
 	}
 	return s, nil
 }
 
 // add appends a record to its line.
-func (s *Spool) add(record []byte) {
-	one := &spooled{number: s.end, record: record, line: s.lineOf(record), place: notReady}
+func (s *Spool) add(line string, passing bool, record []byte) {
+	one := &spooled{number: s.end, record: record, line: line, passing: passing, place: notReady}
 	s.waiting[one.number] = one
 	s.lines[one.line] = append(s.lines[one.line], one)
 	if s.lines[one.line][0] == one {
@@ -75,15 +81,53 @@ func (s *Spool) add(record []byte) {
 
 // Put appends a record, which [Spool.Flush] writes; false: there is no room for it.
 func (s *Spool) Put(record []byte) bool {
+	line, passing := s.of(record)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.octets+len(record) > s.limit {
-		s.refused++
+	old := s.replaceable(line)
+	more, limit := len(record), s.limit
+	if passing {
+		limit /= 2
+	}
+	if old != nil {
+		more -= len(old.record)
+	}
+	if more > 0 && s.octets+more > limit {
+		s.count(passing)
 		return false
 	}
-	s.journal.Put(spoolKey(s.end), record)
-	s.add(record)
+	if old == nil {
+		s.journal.Put(spoolKey(s.end), record)
+		s.add(line, passing, record)
+		return true
+	}
+	s.journal.Put(spoolKey(old.number), record) // the file has the one or the other, whenever the process ends
+	s.octets += more
+	s.passed++
+	old.record, old.passing = record, passing
 	return true
+}
+
+// replaceable is the record whose place the next one of a line takes; nil: none, or it is taken.
+func (s *Spool) replaceable(line string) *spooled {
+	list := s.lines[line]
+	if len(list) == 0 {
+		return nil
+	}
+	last := list[len(list)-1]
+	if !last.passing || len(list) == 1 && last.place == notReady {
+		return nil
+	}
+	return last
+}
+
+// count counts a record that found no room.
+func (s *Spool) count(passing bool) {
+	if passing {
+		s.passed++
+	} else {
+		s.refused++
+	}
 }
 
 func spoolKey(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n)) }
@@ -100,25 +144,43 @@ func (s *Spool) Take() (n uint64, record []byte, ok bool) {
 	return one.number, one.record, true
 }
 
-// GiveBack has a record be taken again, in its place.
-func (s *Spool) GiveBack(n uint64) {
+// GiveBack has a record be taken again, in its place; false: it is gone, being a passing one with others
+// behind it.
+func (s *Spool) GiveBack(n uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if one := s.waiting[n]; one != nil && s.lines[one.line][0] == one && one.place == notReady {
+	return s.giveBack(s.waiting[n])
+}
+
+func (s *Spool) giveBack(one *spooled) bool {
+	switch {
+	case !s.isTaken(one):
+	case one.passing && len(s.lines[one.line]) > 1:
+		s.remove(one)
+		s.passed++
+		return false
+	default:
 		heap.Push(&s.ready, one)
 	}
+	return true
+}
+
+// isTaken reports whether there is such a record, which somebody has.
+func (s *Spool) isTaken(one *spooled) bool {
+	return one != nil && one.place == notReady && s.lines[one.line][0] == one
 }
 
 // Postpone is [Spool.GiveBack] behind all that were postponed less often, until [Spool.Restore].
-func (s *Spool) Postpone(n uint64) {
+func (s *Spool) Postpone(n uint64) bool {
 	s.mu.Lock()
-	if one := s.waiting[n]; one != nil && one.place == notReady {
+	defer s.mu.Unlock()
+	one := s.waiting[n]
+	if s.isTaken(one) {
 		if one.turn++; one.turn == 1 {
 			s.postponed = append(s.postponed, one)
 		}
 	}
-	s.mu.Unlock()
-	s.GiveBack(n)
+	return s.giveBack(one)
 }
 
 // Restore has records be taken in their order again, whatever was postponed.
@@ -137,13 +199,16 @@ func (s *Spool) Restore() {
 func (s *Spool) Done(n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	one := s.waiting[n]
-	if one == nil || one.place != notReady || s.lines[one.line][0] != one {
-		return
+	if one := s.waiting[n]; s.isTaken(one) {
+		s.remove(one)
 	}
+}
+
+// remove removes the first of a line.
+func (s *Spool) remove(one *spooled) {
 	s.octets -= len(one.record)
-	delete(s.waiting, n)
-	s.journal.Put(spoolKey(n), nil)
+	delete(s.waiting, one.number)
+	s.journal.Put(spoolKey(one.number), nil)
 	if rest := s.lines[one.line][1:]; len(rest) > 0 {
 		s.lines[one.line] = rest
 		heap.Push(&s.ready, rest[0])
@@ -165,7 +230,7 @@ func (s *Spool) Close() error { return s.journal.Close() }
 func (s *Spool) Info() SpoolInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return SpoolInfo{len(s.waiting), s.octets, s.refused}
+	return SpoolInfo{len(s.waiting), s.octets, s.refused, s.passed}
 }
 
 // readyHeap is the container/heap of records to be taken.

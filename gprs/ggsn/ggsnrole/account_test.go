@@ -295,6 +295,40 @@ func TestAccountingHated(t *testing.T) {
 	}
 }
 
+// TestAccountingOutage has the last Interim-Update of a session wait alone, and its Stop in the place of that,
+// however long servers are away.
+func TestAccountingOutage(t *testing.T) {
+	a := newAccountant(t)
+	e := told(ggsn.ContextCreated, 0)
+	a.add([]ggsn.Event{e})
+	for e.Kind = ggsn.ContextCounted; e.Context.Up.Octets < 2<<32; e.Context.Up.Octets += 1 << 20 {
+		a.add([]ggsn.Event{e})
+	}
+	if info := a.spool.Info(); info.Records != 2 || info.Refused != 0 {
+		t.Errorf("%+v", info)
+	}
+	e.Kind = ggsn.ContextDeleted
+	a.add([]ggsn.Event{e})
+	if info := a.spool.Info(); info.Records != 2 || info.Refused != 0 {
+		t.Errorf("%+v", info)
+	}
+	now := e.Time
+	for _, want := range []uint32{radius.AcctStart, radius.AcctStop} {
+		var out radius.Output
+		a.send(now, &out)
+		if len(out.UDP) != 1 {
+			t.Fatalf("%d requests", len(out.UDP))
+		}
+		to, _ := radius.ParseAttributes(out.UDP[0].Payload[20:])
+		if status, _ := to.FindInteger(radius.AcctStatusType); status != want {
+			t.Errorf("told %d, want %d", status, want)
+		}
+		for n := range a.under {
+			a.judge([]radius.Answer{{Ticket: n, Code: radius.AccountingResponse}}, now)
+		}
+	}
+}
+
 // ids are the Charging-IDs in names of sessions.
 func ids(packets ...[]byte) string {
 	var list []string

@@ -134,7 +134,9 @@ func (a *accountant) wake() {
 // record is under way at a time, for the spool has each in its line, and one of the whole node alone.
 func (a *accountant) send(now time.Time, out *radius.Output) {
 	for ; len(a.aside) > 0 && !a.aside[0].until.After(now); a.aside = a.aside[1:] {
-		a.spool.GiveBack(a.aside[0].number)
+		if n := a.aside[0].number; !a.spool.GiveBack(n) {
+			delete(a.doubts, n)
+		}
 	}
 	for len(a.under) < a.window && !a.alone {
 		n, record, ok := a.spool.Take()
@@ -146,7 +148,8 @@ func (a *accountant) send(now time.Time, out *radius.Output) {
 			a.spool.Done(n)
 			continue
 		}
-		alone := sessionOf(record) == wholeNode
+		session, _ := sessionOf(record)
+		alone := session == wholeNode
 		if alone && len(a.under) > 0 || a.client.Send(n, request, now, out) != nil {
 			a.spool.GiveBack(n)
 			return
@@ -158,14 +161,16 @@ func (a *accountant) send(now time.Time, out *radius.Output) {
 // wholeNode is the session of records that are of none.
 const wholeNode = ""
 
-// sessionOf is the session that a record is of.
-func sessionOf(record []byte) string {
+// sessionOf is the session that a record is of. What an Interim-Update tells is passing: the next one, or the
+// Stop, tells it as well (RFC 2869 section 2.1).
+func sessionOf(record []byte) (session string, passing bool) {
 	r, err := requestOf(record)
-	if status, _ := r.Attributes.FindInteger(radius.AcctStatusType); err != nil || status == radius.AcctOn || status == radius.AcctOff {
-		return wholeNode
+	status, _ := r.Attributes.FindInteger(radius.AcctStatusType)
+	if err != nil || status == radius.AcctOn || status == radius.AcctOff {
+		return wholeNode, false
 	}
 	id, _ := r.Attributes.Find(radius.AcctSessionID)
-	return string(id)
+	return string(id), status == radius.AcctInterim
 }
 
 // requestOf is the Accounting-Request of a record.
@@ -226,8 +231,9 @@ func (a *accountant) givenUp(n uint64, now time.Time) {
 		a.aside = append(a.aside, setAside{n, now.Add(asideTime)})
 		return
 	}
-	a.doubts[n] = a.answered
-	a.spool.Postpone(n)
+	if a.doubts[n] = a.answered; !a.spool.Postpone(n) {
+		delete(a.doubts, n)
+	}
 	a.window = 1
 }
 
@@ -250,6 +256,7 @@ func (a *accountant) collect(emit func(role.Metric)) {
 	var aside int
 	a.loop.Do(func(time.Time, *radius.Output) { aside = len(a.aside) })
 	emit(role.Level("accounting_records_aside", "Of these, those that no server answers while they do others.", float64(aside)))
-	emit(role.Count("accounting_lost_total", "Accounting records lost, since accounting_size was reached.", spool.Refused))
+	emit(role.Count("accounting_lost_total", "Starts, Stops and records of the node lost, since accounting_size was reached.", spool.Refused))
+	emit(role.Count("accounting_updates_passed_total", "Interim-Updates not told, since a later record of the session replaced them or half of accounting_size was reached.", spool.Passed))
 	a.asker.collect(emit, "accounting")
 }
