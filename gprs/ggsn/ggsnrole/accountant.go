@@ -162,25 +162,34 @@ func (a *accountant) send(now time.Time, out *radius.Output) {
 const wholeNode = ""
 
 // sessionOf is the session that a record is of. What an Interim-Update tells is passing: the next one, or the
-// Stop, tells it as well (RFC 2869 section 2.1).
+// Stop, tells it as well (RFC 2869 section 2.1). It is asked for each record, and so looks at octets alone.
 func sessionOf(record []byte) (session string, passing bool) {
-	r, err := requestOf(record)
-	status, _ := r.Attributes.FindInteger(radius.AcctStatusType)
-	if err != nil || status == radius.AcctOn || status == radius.AcctOff {
+	var status uint32
+	for b := record[min(recordTime, len(record)):]; len(b) >= 2 && b[1] >= 2 && int(b[1]) <= len(b); b = b[b[1]:] {
+		switch value := b[2:b[1]]; {
+		case radius.Type(b[0]) == radius.AcctStatusType && len(value) == 4:
+			status = binary.BigEndian.Uint32(value)
+		case radius.Type(b[0]) == radius.AcctSessionID:
+			session = string(value)
+		}
+	}
+	if status == radius.AcctOn || status == radius.AcctOff {
 		return wholeNode, false
 	}
-	id, _ := r.Attributes.Find(radius.AcctSessionID)
-	return string(id), status == radius.AcctInterim
+	return session, status == radius.AcctInterim
 }
+
+// recordTime is the length of the time before the attributes of a record.
+const recordTime = 8
 
 // requestOf is the Accounting-Request of a record.
 func requestOf(record []byte) (r *radius.Request, err error) {
 	r = &radius.Request{Code: radius.AccountingRequest}
-	if len(record) < 8 {
+	if len(record) < recordTime {
 		return nil, errNoRecord
 	}
 	r.Time = time.Unix(0, int64(binary.BigEndian.Uint64(record)))
-	r.Attributes, err = radius.ParseAttributes(record[8:])
+	r.Attributes, err = radius.ParseAttributes(record[recordTime:])
 	return r, err
 }
 
