@@ -32,7 +32,7 @@ type Origin struct {
 type accounting struct {
 	*Account
 	interim time.Duration // by [Grant]; 0: it says none
-	told    time.Duration // last, since the epoch
+	told    time.Duration // when it was due last, since the epoch
 }
 
 // account begins the account of a session if its access point has one.
@@ -45,6 +45,7 @@ func (e *Engine) account(h handle, a *access, m *gtp.CreateRequest, g *Grant, c 
 	if g != nil {
 		made.Class, made.interim = g.Class, g.Interim
 	}
+	made.told -= head(h, made.every(a))
 	e.accounts[h] = made
 }
 
@@ -56,25 +57,40 @@ func (e *Engine) accountOf(h handle) *Account {
 	return nil
 }
 
-// nextInterim is when a session is to be told of next. What is configured counts before what the
-// server has said (RFC 2869 section 5.16).
+// every is how often a session is told of; 0: never. What is configured counts before what the server has
+// said (RFC 2869 section 5.16).
+func (of *accounting) every(a *access) time.Duration {
+	if a.Interim > 0 {
+		return a.Interim
+	}
+	return of.interim
+}
+
+// head is how much of an interval a session is ahead: of sessions that begin together the updates are
+// spread over all of it (RFC 2869 section 2.1). Multiples of the golden ratio lie as evenly as can be,
+// however many there are.
+func head(h handle, interval time.Duration) time.Duration {
+	const golden = 0x9e3779b9 // of 2^32
+	return time.Duration(float64(uint32(h)*golden) / (1 << 32) * float64(interval))
+}
+
+// nextInterim is when a session is to be told of next.
 func (e *Engine) nextInterim(h handle, a *access) time.Duration {
 	of := e.accounts[h]
-	switch {
-	case of == nil || a.Interim == 0 && of.interim == 0:
+	if of == nil || of.every(a) == 0 {
 		return never
-	case a.Interim > 0:
-		return of.told + a.Interim
 	}
-	return of.told + of.interim
+	return of.told + of.every(a)
 }
 
 // interimDue tells of a session's contexts if it is time.
 func (e *Engine) interimDue(h handle, s *session, c call) {
-	if e.nextInterim(h, e.accessPoint(s)) > c.at {
+	a := e.accessPoint(s)
+	if e.nextInterim(h, a) > c.at {
 		return
 	}
-	e.accounts[h].told = c.at
+	of := e.accounts[h] // it keeps its time, however late it is
+	of.told += (c.at - of.told) / of.every(a) * of.every(a)
 	for x := s.first; x != 0; x = e.contexts.at(x).next {
 		e.tell(c, ContextCounted, x, 0)
 	}

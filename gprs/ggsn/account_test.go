@@ -50,10 +50,11 @@ func TestAccount(t *testing.T) {
 		w.up(c, udp6(c.six(), host6, 64, 1000))
 		w.down(udp4(server, c.four(), 64, 300)) // by the secondary context
 	}
-	w.tick(10*time.Minute - time.Second)
+	due := 10*time.Minute - head(1, 10*time.Minute)
+	w.tick(due - time.Second)
 	w.out.Reset()
 	w.tick(time.Second)
-	if counted := w.told(ContextCounted); len(counted) != 2 || counted[0].Context.Up != (Traffic{6, 3*128 + 3*1048}) || counted[1].Context.Down != (Traffic{3, 3 * 328}) || !counted[0].Time.Equal(start.Add(10*time.Minute)) {
+	if counted := w.told(ContextCounted); len(counted) != 2 || counted[0].Context.Up != (Traffic{6, 3*128 + 3*1048}) || counted[1].Context.Down != (Traffic{3, 3 * 328}) || !counted[0].Time.Equal(start.Add(due)) {
 		t.Fatalf("counted %+v", counted)
 	}
 	w.up(c, udp4(c.four(), server, 64, 0))
@@ -80,12 +81,13 @@ func TestAccountOfServer(t *testing.T) {
 	_, a := w.asks(w.createRequest(imsi1, "internet", gtp.PDPTypeIPv4))
 	var r gtp.CreateResponse
 	w.answer(w.authorize(a.Ticket, Grant{Interim: 5 * time.Minute, Class: [][]byte{[]byte("gold"), {1, 2}}}), &r)
-	w.tick(4 * time.Minute)
+	due := 5*time.Minute - head(1, 5*time.Minute)
+	w.tick(time.Minute)
 	if lost := w.succeed(w.e.settings, w.e.AppendState(nil)); lost != 0 {
 		t.Fatal(lost)
 	}
 	w.out.Reset()
-	w.tick(time.Minute - time.Second)
+	w.tick(due - time.Minute - time.Second)
 	if len(w.told(ContextCounted)) != 0 {
 		t.Error("too early")
 	}
@@ -112,7 +114,7 @@ func TestAccountConfigured(t *testing.T) {
 	_, a := w.asks(w.createRequest(imsi1, "internet", gtp.PDPTypeIPv4))
 	var r gtp.CreateResponse
 	w.answer(w.authorize(a.Ticket, Grant{Interim: 5 * time.Minute}), &r)
-	w.tick(time.Hour - time.Second)
+	w.tick(time.Hour - head(1, time.Hour) - time.Second)
 	if len(w.told(ContextCounted)) != 0 {
 		t.Error("too early")
 	}
@@ -126,6 +128,41 @@ func TestAccountConfigured(t *testing.T) {
 	}, &gtp.UpdateResponse{})
 	if moved := w.told(ContextUpdated); len(moved) != 1 || moved[0].Context.Account.RAT != gtp.Some(gtp.RATGERAN) {
 		t.Errorf("moved %+v", moved)
+	}
+}
+
+// TestAccountSpread spreads the updates of sessions that began together over the interval, in the first one,
+// in those that follow, and after a time in which none could be told.
+func TestAccountSpread(t *testing.T) {
+	const sessions, interval = 1000, 10 * time.Minute
+	w := newAccounted(t, func(a *APN) { a.Interim = interval })
+	for i := range sessions {
+		w.open(i+1, "internet", gtp.PDPTypeIPv4)
+	}
+	for _, late := range []time.Duration{0, 0, 15 * time.Minute} {
+		w.now = w.now.Add(late)
+		for !w.e.Next().After(w.now) {
+			w.e.Tick(w.now, &w.out)
+		}
+		of, most := map[uint32]int{}, 0
+		for range interval / (10 * time.Second) {
+			w.out.Reset()
+			w.now = w.now.Add(10 * time.Second)
+			w.e.Tick(w.now, &w.out)
+			counted := w.told(ContextCounted)
+			for _, e := range counted {
+				of[e.Context.ChargingID]++
+			}
+			most = max(most, len(counted))
+		}
+		if len(of) != sessions || most > 2*sessions/60 {
+			t.Errorf("%d of %d sessions were told of, %d of them in 10 s", len(of), sessions, most)
+		}
+		for id, n := range of {
+			if n != 1 {
+				t.Errorf("%x was told of %d times in an interval", id, n)
+			}
+		}
 	}
 }
 

@@ -3,109 +3,217 @@
 package kept
 
 import (
+	"container/heap"
 	"encoding/binary"
 	"maps"
 	"slices"
 	"sync"
 )
 
-// Spool has records that must reach somebody, in their order, in a [Journal]: what has been put and
-// flushed is there, whatever ends the process, until it is done. Its methods may be called by several
-// goroutines.
+// Spool has records that must reach somebody, in a [Journal]: what has been put and flushed is there,
+// whatever ends the process, until it is done. Each record is of a line, and those of one line are handed
+// out one at a time and in their order. Passing records tell nothing that a later one of their line does
+// not tell as well, and so the next one takes the place of one that waits. Its methods may be called by several goroutines.
 type Spool struct {
 	journal *Journal
+	of      func(record []byte) (line string, passing bool)
 
-	mu      sync.Mutex // guards what follows
-	waiting map[uint64]spooled
-	next    uint64 // number from which on none is taken
-	end     uint64 // number of the one that comes next
-	octets  int
-	limit   int
-	refused uint64
+	mu        sync.Mutex // guards what follows
+	waiting   map[uint64]*spooled
+	lines     map[string][]*spooled
+	ready     readyHeap // the first of each line that is not taken
+	postponed []*spooled
+	end       uint64 // number of the one that comes next
+	octets    int
+	limit     int
+	refused   uint64
+	passed    uint64
 }
 
 type spooled struct {
-	record []byte
-	taken  bool
+	number  uint64
+	record  []byte
+	line    string
+	passing bool
+	turn    int // how often it was postponed
+	place   int // in the heap; notReady: it is not there
 }
+
+const notReady = -1
 
 // SpoolInfo is how full a spool is.
 type SpoolInfo struct {
 	Records, Octets int
-	Refused         uint64 // records that found it full
+	Refused         uint64 // records that found it full, but for passing ones
+	Passed          uint64 // passing records that later ones have replaced, or that found no room
 }
 
 // OpenSpool opens the spool in a file, and makes it if there is none. It takes no more records while
-// those in it have so many octets as the limit.
-func OpenSpool(path string, limit int) (*Spool, error) {
+// those in it have so many octets as the limit, and no more passing ones from half of that on. of names the
+// line of a record, and tells passing ones.
+func OpenSpool(path string, limit int, of func(record []byte) (line string, passing bool)) (*Spool, error) {
 	journal, records, err := OpenJournal(path)
 	if err != nil {
 		return nil, err
 	}
-	s := &Spool{journal: journal, waiting: make(map[uint64]spooled, len(records)), limit: limit}
+	s := &Spool{journal: journal, of: of, waiting: make(map[uint64]*spooled, len(records)), lines: map[string][]*spooled{}, limit: limit}
 	for _, key := range slices.Sorted(maps.Keys(records)) {
-		if len(key) != 8 {
-			continue // of nobody
+		if len(key) == 8 { // another is of nobody
+			s.end = binary.BigEndian.Uint64([]byte(key))
+			line, passing := of(records[key])
+			s.add(line, passing, records[key])
 		}
-		n := binary.BigEndian.Uint64([]byte(key))
-		if s.end == 0 {
-			s.next = n
-		}
-		s.waiting[n], s.end = spooled{record: records[key]}, n+1
-		s.octets += len(records[key])
 	}
 	return s, nil
 }
 
-// Put appends a record, which [Spool.Flush] writes; false: there is no room for it.
-func (s *Spool) Put(record []byte) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.octets+len(record) > s.limit {
-		s.refused++
-		return false
+// add appends a record to its line.
+func (s *Spool) add(line string, passing bool, record []byte) {
+	one := &spooled{number: s.end, record: record, line: line, passing: passing, place: notReady}
+	s.waiting[one.number] = one
+	s.lines[one.line] = append(s.lines[one.line], one)
+	if s.lines[one.line][0] == one {
+		heap.Push(&s.ready, one)
 	}
-	s.waiting[s.end] = spooled{record: record}
-	s.journal.Put(spoolKey(s.end), record)
 	s.octets += len(record)
 	s.end++
+}
+
+// Put appends a record, which [Spool.Flush] writes; false: there is no room for it.
+func (s *Spool) Put(record []byte) bool {
+	line, passing := s.of(record)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.replaceable(line)
+	more, limit := len(record), s.limit
+	if passing {
+		limit /= 2
+	}
+	if old != nil {
+		more -= len(old.record)
+	}
+	if more > 0 && s.octets+more > limit {
+		s.count(passing)
+		return false
+	}
+	if old == nil {
+		s.journal.Put(spoolKey(s.end), record)
+		s.add(line, passing, record)
+		return true
+	}
+	s.journal.Put(spoolKey(old.number), record) // the file has the one or the other, whenever the process ends
+	s.octets += more
+	s.passed++
+	old.record, old.passing = record, passing
 	return true
+}
+
+// replaceable is the record whose place the next one of a line takes; nil: none, or it is taken.
+func (s *Spool) replaceable(line string) *spooled {
+	list := s.lines[line]
+	if len(list) == 0 {
+		return nil
+	}
+	last := list[len(list)-1]
+	if !last.passing || len(list) == 1 && last.place == notReady {
+		return nil
+	}
+	return last
+}
+
+// count counts a record that found no room.
+func (s *Spool) count(passing bool) {
+	if passing {
+		s.passed++
+	} else {
+		s.refused++
+	}
 }
 
 func spoolKey(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n)) }
 
-// Take returns the first record that nobody has taken, with its number; false: there is none.
+// Take returns the first record that nobody has taken and that no other of its line precedes, with its
+// number; false: there is none.
 func (s *Spool) Take() (n uint64, record []byte, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for ; s.next < s.end; s.next++ {
-		if one, there := s.waiting[s.next]; there && !one.taken {
-			one.taken = true
-			s.waiting[s.next] = one
-			return s.next, one.record, true
-		}
+	if len(s.ready) == 0 {
+		return 0, nil, false
 	}
-	return 0, nil, false
+	one := heap.Pop(&s.ready).(*spooled)
+	return one.number, one.record, true
 }
 
-// GiveBack has a record be taken again.
-func (s *Spool) GiveBack(n uint64) {
+// GiveBack has a record be taken again, in its place; false: it is gone, being a passing one with others
+// behind it.
+func (s *Spool) GiveBack(n uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if one, there := s.waiting[n]; there {
-		one.taken = false
-		s.waiting[n], s.next = one, min(s.next, n)
-	}
+	return s.giveBack(s.waiting[n])
 }
 
-// Done removes a record that has reached whom it is for.
+func (s *Spool) giveBack(one *spooled) bool {
+	switch {
+	case !s.isTaken(one):
+	case one.passing && len(s.lines[one.line]) > 1:
+		s.remove(one)
+		s.passed++
+		return false
+	default:
+		heap.Push(&s.ready, one)
+	}
+	return true
+}
+
+// isTaken reports whether there is such a record, which somebody has.
+func (s *Spool) isTaken(one *spooled) bool {
+	return one != nil && one.place == notReady && s.lines[one.line][0] == one
+}
+
+// Postpone is [Spool.GiveBack] behind all that were postponed less often, until [Spool.Restore].
+func (s *Spool) Postpone(n uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := s.waiting[n]
+	if s.isTaken(one) {
+		if one.turn++; one.turn == 1 {
+			s.postponed = append(s.postponed, one)
+		}
+	}
+	return s.giveBack(one)
+}
+
+// Restore has records be taken in their order again, whatever was postponed.
+func (s *Spool) Restore() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range s.postponed {
+		if one.turn = 0; one.place != notReady {
+			heap.Fix(&s.ready, one.place)
+		}
+	}
+	s.postponed = nil
+}
+
+// Done removes a record that was taken and has reached whom it is for.
 func (s *Spool) Done(n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if one, there := s.waiting[n]; there {
-		s.octets -= len(one.record)
-		delete(s.waiting, n)
-		s.journal.Put(spoolKey(n), nil)
+	if one := s.waiting[n]; s.isTaken(one) {
+		s.remove(one)
+	}
+}
+
+// remove removes the first of a line.
+func (s *Spool) remove(one *spooled) {
+	s.octets -= len(one.record)
+	delete(s.waiting, one.number)
+	s.journal.Put(spoolKey(one.number), nil)
+	if rest := s.lines[one.line][1:]; len(rest) > 0 {
+		s.lines[one.line] = rest
+		heap.Push(&s.ready, rest[0])
+	} else {
+		delete(s.lines, one.line)
 	}
 }
 
@@ -122,5 +230,38 @@ func (s *Spool) Close() error { return s.journal.Close() }
 func (s *Spool) Info() SpoolInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return SpoolInfo{len(s.waiting), s.octets, s.refused}
+	return SpoolInfo{len(s.waiting), s.octets, s.refused, s.passed}
+}
+
+// readyHeap is the container/heap of records to be taken.
+type readyHeap []*spooled
+
+func (h readyHeap) Len() int { return len(h) }
+
+func (h readyHeap) Less(i, j int) bool {
+	if h[i].turn != h[j].turn {
+		return h[i].turn < h[j].turn
+	}
+	return h[i].number < h[j].number
+}
+
+func (h readyHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+
+// Push is of [heap.Interface].
+func (h *readyHeap) Push(x any) {
+	one := x.(*spooled)
+	one.place = len(*h)
+	*h = append(*h, one)
+}
+
+// Pop is of [heap.Interface].
+func (h *readyHeap) Pop() any {
+	last := len(*h) - 1
+	one := (*h)[last]
+	(*h)[last] = nil
+	*h, one.place = (*h)[:last], notReady
+	return one
 }

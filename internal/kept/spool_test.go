@@ -3,15 +3,23 @@
 package kept
 
 import (
+	"bytes"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
+// openSpool opens one in which records are of one line that differ by the + or ~ behind them, and those with
+// a ~ are passing.
 func openSpool(t *testing.T, path string, limit int) *Spool {
 	t.Helper()
-	s, err := OpenSpool(path, limit)
+	s, err := OpenSpool(path, limit, func(record []byte) (string, bool) {
+		return strings.TrimRight(string(record), "+~"), bytes.HasSuffix(record, []byte("~"))
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,8 +78,56 @@ func TestSpool(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = openSpool(t, path, 100)
-	if list, _ = s.take(); fmt.Sprint(list) != "[11]" || s.Info() != (SpoolInfo{1, 2, 0}) {
+	if list, _ = s.take(); fmt.Sprint(list) != "[11]" || s.Info() != (SpoolInfo{Records: 1, Octets: 2}) {
 		t.Error(list, s.Info())
+	}
+}
+
+// TestSpoolLines hands out one record of a line at a time, in their order, and those of other lines
+// meanwhile; what is postponed comes last until the order is restored.
+func TestSpoolLines(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "spool")
+	s := openSpool(t, path, 100)
+	for _, one := range []string{"a", "a+", "b", "a++", "c"} {
+		s.Put([]byte(one))
+	}
+	list, numbers := s.take()
+	if fmt.Sprint(list) != "[a b c]" {
+		t.Fatal(list)
+	}
+	s.Postpone(numbers[0])
+	s.GiveBack(numbers[2])
+	s.GiveBack(numbers[1])
+	s.GiveBack(numbers[1]) // twice is once
+	if list, numbers = s.take(); fmt.Sprint(list) != "[b c a]" {
+		t.Fatal(list)
+	}
+	for _, n := range numbers {
+		s.Postpone(n)
+	}
+	if list, numbers = s.take(); fmt.Sprint(list) != "[b c a]" {
+		t.Fatal(list)
+	}
+	for _, n := range numbers {
+		s.GiveBack(n)
+	}
+	if s.Restore(); s.Info().Records != 5 {
+		t.Error(s.Info())
+	}
+	if list, numbers = s.take(); fmt.Sprint(list) != "[a b c]" {
+		t.Fatal(list)
+	}
+	s.Done(numbers[0])
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openSpool(t, path, 100)
+	if list, numbers = s.take(); fmt.Sprint(list) != "[a+ b c]" {
+		t.Error(list)
+	}
+	s.Done(numbers[0])
+	if list, _ = s.take(); fmt.Sprint(list) != "[a++]" {
+		t.Error(list)
 	}
 }
 
@@ -87,7 +143,7 @@ func TestSpoolFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = openSpool(t, path, 10)
-	if s.Put([]byte{1}) || s.Info() != (SpoolInfo{2, 10, 1}) {
+	if s.Put([]byte{1}) || s.Info() != (SpoolInfo{Records: 2, Octets: 10, Refused: 1}) {
 		t.Error(s.Info())
 	}
 	n, _, _ := s.Take()
@@ -102,8 +158,8 @@ func TestSpoolShrinks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "spool")
 	s := openSpool(t, path, 1<<20)
 	for range 100 {
-		for range 100 {
-			s.Put(make([]byte, 1000))
+		for i := range 100 {
+			s.Put(binary.BigEndian.AppendUint16(make([]byte, 998), uint16(i)))
 		}
 		_, numbers := s.take()
 		for _, n := range numbers {
@@ -119,4 +175,109 @@ func TestSpoolShrinks(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Size() > 2*spare {
 		t.Errorf("%v octets, %v", info.Size(), err)
 	}
+}
+
+// TestSpoolPassing has the next record of a line in the place of a passing one that waits, and behind one that
+// is taken, which does not come back then; whenever its process is killed, one of the two is there.
+func TestSpoolPassing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "spool")
+	s := openSpool(t, path, 100)
+	for _, one := range []string{"a", "a~", "b~", "a~~", "a+"} {
+		s.Put([]byte(one))
+		if err := s.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		_ = s.journal.file.Close() // as the kernel does for a process that is killed
+		s = openSpool(t, path, 100)
+	}
+	list, numbers := s.take()
+	if fmt.Sprint(list) != "[a b~]" || s.Info() != (SpoolInfo{Records: 3, Octets: 5}) {
+		t.Fatal(list, s.Info())
+	}
+	s.Put([]byte("b~~")) // b~ is under way
+	s.Put([]byte("b++"))
+	s.Put([]byte("b+++"))
+	if s.Postpone(numbers[1]) || !s.GiveBack(numbers[0]) {
+		t.Error("another one has come back")
+	}
+	if list, numbers = s.take(); fmt.Sprint(list) != "[a b++]" || s.Info() != (SpoolInfo{Records: 4, Octets: 10, Passed: 2}) {
+		t.Fatal(list, s.Info())
+	}
+	for _, n := range numbers {
+		s.Done(n)
+	}
+	if list, _ = s.take(); fmt.Sprint(list) != "[b+++ a+]" && fmt.Sprint(list) != "[a+ b+++]" {
+		t.Error(list)
+	}
+}
+
+// TestSpoolReserve keeps half of its room from passing records, and its file from growing by those that were
+// replaced.
+func TestSpoolReserve(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "spool")
+	s := openSpool(t, path, 100<<10)
+	for round := range 200 {
+		for i := range 100 { // of 1000 octets each
+			s.Put(fmt.Appendf(nil, "%0999d~", i))
+		}
+		if err := errors.Join(s.Flush(), s.Sync()); err != nil {
+			t.Fatal(err)
+		}
+		if info := s.Info(); info.Records != 51 || info.Refused != 0 || info.Passed != uint64(49+100*round) {
+			t.Fatalf("round %d: %+v", round, info)
+		}
+	}
+	if info, err := os.Stat(path); err != nil || info.Size() > 2*spare {
+		t.Errorf("%v octets, %v", info.Size(), err)
+	}
+	for i := range 51 {
+		if !s.Put(fmt.Appendf(nil, "%01000d", 100+i)) {
+			t.Fatalf("no room for the record %d", i)
+		}
+	}
+	if !s.Put(fmt.Appendf(nil, "%0999d+", 0)) || s.Put(make([]byte, 1000)) {
+		t.Error("the limit is another")
+	}
+}
+
+// FuzzSpool opens files of any octets: what is read can be handed out, and what is put then is there at the
+// next start.
+func FuzzSpool(f *testing.F) {
+	whole := appendRecord([]byte(journalMark), spoolKey(7), []byte("a~"))
+	whole = appendRecord(whole, spoolKey(7), []byte("a+"))
+	whole = appendRecord(whole, spoolKey(1<<64-1), []byte("b"))
+	f.Add(whole)
+	f.Add(appendRecord(appendRecord(whole, "other", []byte("c")), "", nil))
+	f.Add(whole[:len(whole)-1])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		path := filepath.Join(t.TempDir(), "spool")
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		of := func(record []byte) (string, bool) {
+			return strings.TrimRight(string(record), "+~"), bytes.HasSuffix(record, []byte("~"))
+		}
+		s, err := OpenSpool(path, 1<<20, of)
+		if err != nil {
+			return // it is no journal
+		}
+		before := s.Info().Records
+		if !s.Put([]byte("the last one+")) || s.Info().Records != before+1 && s.Info().Passed == 0 {
+			t.Fatalf("%d records, then %+v", before, s.Info())
+		}
+		want := s.Info().Records
+		if err := errors.Join(s.Flush(), s.journal.file.Close()); err != nil { // as of a process that is killed
+			t.Fatal(err)
+		}
+		if s, err = OpenSpool(path, 1<<20, of); err != nil || s.Info().Records != want {
+			t.Fatalf("%d records are left of %d: %v", s.Info().Records, want, err)
+		}
+		for n, _, ok := s.Take(); ok; n, _, ok = s.Take() {
+			s.Done(n)
+		}
+		if info := s.Info(); info.Records != 0 || info.Octets != 0 {
+			t.Errorf("%+v", info)
+		}
+		_ = s.journal.file.Close()
+	})
 }

@@ -24,12 +24,12 @@ import (
 // newAccountant is one whose server answers if somebody does so for it.
 func newAccountant(t testing.TB) *accountant {
 	t.Helper()
-	a := &accountant{more: make(chan struct{}, 1), under: map[uint64]string{}, window: maxUnderWay}
+	a := &accountant{more: make(chan struct{}, 1), under: map[uint64]bool{}, doubts: map[uint64]uint64{}, window: maxUnderWay}
 	a.log, a.name, a.mnc = slog.New(slog.DiscardHandler), "ggsn", 2
 	a.at = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8:9::1")}
 	a.apns.Store(&map[string]toldOf{"internet": {UserOfTerminal, true, true}})
 	var err error
-	if a.spool, err = kept.OpenSpool(filepath.Join(t.TempDir(), "spool"), 1<<20); err != nil {
+	if a.spool, err = kept.OpenSpool(filepath.Join(t.TempDir(), "spool"), 1<<20, sessionOf); err != nil {
 		t.Fatal(err)
 	}
 	s := radius.Defaults()
@@ -97,7 +97,7 @@ func TestAccountingRequest(t *testing.T) {
 	for range 2 { // each when that before it is answered
 		a.send(start.Time.Add(3*time.Second), &out)
 		for n := range a.under {
-			a.judge([]radius.Answer{{Ticket: n, Code: radius.AccountingResponse}})
+			a.judge([]radius.Answer{{Ticket: n, Code: radius.AccountingResponse}}, time.Now())
 		}
 	}
 	if len(out.UDP) != 2 {
@@ -166,12 +166,12 @@ func TestAccountingOrder(t *testing.T) {
 			sent = append(sent, status)
 		}
 		for _, n := range under { // all that was sent is answered
-			a.judge([]radius.Answer{{Ticket: n, Code: radius.AccountingResponse}})
+			a.judge([]radius.Answer{{Ticket: n, Code: radius.AccountingResponse}}, time.Now())
 		}
 		sent = append(sent, 0)
 	}
-	// Start of 0; its Stop and what follows wait for the answer; On waits for all.
-	if want := []uint32{1, 0, 2, 1, 0, 2, 0, 7, 0, 0, 0, 0, 0, 0, 0}; !slices.Equal(sent, want) {
+	// Both Starts; each Stop waits for the answer; On waits for all.
+	if want := []uint32{1, 1, 0, 2, 2, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0}; !slices.Equal(sent, want) {
 		t.Errorf("sent %v, want %v", sent, want)
 	}
 }
@@ -206,7 +206,7 @@ func TestAccountingSpool(t *testing.T) {
 	}
 	answers := slices.Clone(out.Answers)
 	answers[1].Code = radius.AccountingResponse // that one was heard
-	a.judge(answers)
+	a.judge(answers, now)
 	if a.window != 1 || len(a.under) != 0 {
 		t.Errorf("%d of %d are under way while nobody answers", len(a.under), a.window)
 	}
@@ -218,6 +218,114 @@ func TestAccountingSpool(t *testing.T) {
 	a.send(now, &out)
 	if len(out.UDP) != 2 || ids(out.UDP[0].Payload, out.UDP[1].Payload) != "0 2" {
 		t.Errorf("%d requests follow", len(out.UDP))
+	}
+}
+
+// serve has a server answer what the accountant sends, for a time, but a record of one session; it returns
+// how often it was told of each.
+func (a *accountant) serve(now *time.Time, d time.Duration, hates string) map[string]int {
+	told := map[string]int{}
+	for end := now.Add(d); now.Before(end); *now = now.Add(time.Second) {
+		var out radius.Output
+		a.send(*now, &out)
+		for range 100 { // within this second
+			a.client.Tick(*now, &out)
+			sent := out
+			out = radius.Output{}
+			for _, d := range sent.UDP {
+				if id := ids(d.Payload); id == hates {
+					told[id]++
+				} else {
+					a.client.HandleUDP(d.Socket, accountingServer, answerTo(d.Payload), *now, &out)
+					told[id]++
+				}
+			}
+			a.judge(append(sent.Answers, out.Answers...), *now)
+			out.Reset()
+			if a.send(*now, &out); len(out.UDP) == 0 {
+				break
+			}
+		}
+	}
+	return told
+}
+
+// answerTo is the Accounting-Response to a request (RFC 2866 section 3).
+func answerTo(request []byte) []byte {
+	b := slices.Concat([]byte{byte(radius.AccountingResponse), request[1], 0, 20}, request[4:20])
+	sum := md5.Sum(append(slices.Clone(b), "xyzzy5461"...))
+	return append(b[:4], sum[:]...)
+}
+
+// TestAccountingHated has one record that no server answers hold up none of other sessions: it stays, is
+// set aside, and is tried again until it is taken; what follows it in its session waits for it.
+func TestAccountingHated(t *testing.T) {
+	for _, before := range []int{0, 3} { // other records that wait already
+		a := newAccountant(t)
+		now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+		put := func(id int, kind ggsn.EventKind) {
+			e := told(kind, ggsn.EndPeer)
+			e.Context.ChargingID = uint32(id)
+			a.add([]ggsn.Event{e})
+		}
+		for i := range before {
+			put(i+1, ggsn.ContextCreated)
+		}
+		put(15, ggsn.ContextCreated)
+		put(15, ggsn.ContextDeleted)
+		tries, others := 0, 0
+		for i := range 600 {
+			if i%10 == 0 {
+				put(100+i, ggsn.ContextCreated)
+			}
+			got := a.serve(&now, time.Second, "F")
+			tries += got["F"]
+			delete(got, "F")
+			others += len(got)
+		}
+		if waits := a.spool.Info().Records; others != before+60 || waits != 2 {
+			t.Errorf("%d records of others were told, want %d, and %d wait", others, before+60, waits)
+		}
+		if len(a.aside) != 1 || tries < 4 || tries > 20 {
+			t.Errorf("it was sent %d times, and %d records are set aside", tries, len(a.aside))
+		}
+		if got := a.serve(&now, asideTime+time.Minute, ""); got["F"] != 2 || a.spool.Info().Records != 0 || len(a.aside)+len(a.doubts) != 0 {
+			t.Errorf("told %v, %+v", got, a.spool.Info())
+		}
+	}
+}
+
+// TestAccountingOutage has the last Interim-Update of a session wait alone, and its Stop in the place of that,
+// however long servers are away.
+func TestAccountingOutage(t *testing.T) {
+	a := newAccountant(t)
+	e := told(ggsn.ContextCreated, 0)
+	a.add([]ggsn.Event{e})
+	for e.Kind = ggsn.ContextCounted; e.Context.Up.Octets < 2<<32; e.Context.Up.Octets += 1 << 20 {
+		a.add([]ggsn.Event{e})
+	}
+	if info := a.spool.Info(); info.Records != 2 || info.Refused != 0 {
+		t.Errorf("%+v", info)
+	}
+	e.Kind = ggsn.ContextDeleted
+	a.add([]ggsn.Event{e})
+	if info := a.spool.Info(); info.Records != 2 || info.Refused != 0 {
+		t.Errorf("%+v", info)
+	}
+	now := e.Time
+	for _, want := range []uint32{radius.AcctStart, radius.AcctStop} {
+		var out radius.Output
+		a.send(now, &out)
+		if len(out.UDP) != 1 {
+			t.Fatalf("%d requests", len(out.UDP))
+		}
+		to, _ := radius.ParseAttributes(out.UDP[0].Payload[20:])
+		if status, _ := to.FindInteger(radius.AcctStatusType); status != want {
+			t.Errorf("told %d, want %d", status, want)
+		}
+		for n := range a.under {
+			a.judge([]radius.Answer{{Ticket: n, Code: radius.AccountingResponse}}, now)
+		}
 	}
 }
 
@@ -273,7 +381,7 @@ func TestAccountingKeys(t *testing.T) {
 	if err := a.spool.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s, err := kept.OpenSpool(spool, 1<<20)
+	s, err := kept.OpenSpool(spool, 1<<20, sessionOf)
 	if err != nil || s.Info().Records == 0 {
 		t.Errorf("nothing is in %s: %v", spool, err)
 	}

@@ -22,14 +22,30 @@ import (
 // SGSN leaves, and stays there until a server has it.
 type accountant struct {
 	asker
-	spool  *kept.Spool
-	more   chan struct{}     // there is something in the spool
-	under  map[uint64]string // with the loop: the sessions of the records under way, by their numbers
-	window int               // likewise: how many may be under way
+	spool *kept.Spool
+	more  chan struct{} // there is something in the spool
+
+	// With the loop:
+	under    map[uint64]bool   // numbers of the records under way
+	alone    bool              // the one under way is of the whole node
+	window   int               // how many may be under way
+	answered uint64            // records that servers have taken
+	doubts   map[uint64]uint64 // answered when a record was given up first
+	aside    []setAside        // records to be left alone for a while, the first of them for the shortest
 }
 
-// maxUnderWay is how many records may wait for servers at a time.
-const maxUnderWay = 256
+// setAside is a record that no server answers while they do others, and when it is tried again.
+type setAside struct {
+	number uint64
+	until  time.Time
+}
+
+const (
+	// maxUnderWay is how many records may wait for servers at a time.
+	maxUnderWay = 256
+	// asideTime is how long a record is left alone that no server answers while they do others.
+	asideTime = 5 * time.Minute
+)
 
 // openAccountant makes one, as openAuthorizer does.
 func openAccountant(cfg *Settings, log *slog.Logger) (*accountant, error) {
@@ -37,8 +53,8 @@ func openAccountant(cfg *Settings, log *slog.Logger) (*accountant, error) {
 	if err != nil || len(settings.Servers) == 0 {
 		return nil, err
 	}
-	a := &accountant{more: make(chan struct{}, 1), under: map[uint64]string{}, window: 1}
-	if a.spool, err = kept.OpenSpool(kept.SavedPath(cfg.AccountingFile, cfg.Name, "ggsn-accounting"), cfg.AccountingSize); err != nil {
+	a := &accountant{more: make(chan struct{}, 1), under: map[uint64]bool{}, doubts: map[uint64]uint64{}, window: 1}
+	if a.spool, err = kept.OpenSpool(kept.SavedPath(cfg.AccountingFile, cfg.Name, "ggsn-accounting"), cfg.AccountingSize, sessionOf); err != nil {
 		return nil, err
 	}
 	if left := a.spool.Info().Records; left > 0 {
@@ -72,6 +88,7 @@ const syncInterval = time.Second
 // syncAgain has what was written reach the disk, again and again.
 func (a *accountant) syncAgain(ctx context.Context) {
 	host.Repeat(ctx, syncInterval, func() error {
+		a.wake() // what was set aside may be due
 		if err := a.spool.Flush(); err != nil {
 			return err
 		}
@@ -114,9 +131,14 @@ func (a *accountant) wake() {
 }
 
 // send tells servers what may be under way. What repeats does not keep its order, so that of a session one
-// record is under way at a time, and one of the whole node alone.
+// record is under way at a time, for the spool has each in its line, and one of the whole node alone.
 func (a *accountant) send(now time.Time, out *radius.Output) {
-	for len(a.under) < a.window {
+	for ; len(a.aside) > 0 && !a.aside[0].until.After(now); a.aside = a.aside[1:] {
+		if n := a.aside[0].number; !a.spool.GiveBack(n) {
+			delete(a.doubts, n)
+		}
+	}
+	for len(a.under) < a.window && !a.alone {
 		n, record, ok := a.spool.Take()
 		if !ok {
 			return
@@ -126,70 +148,102 @@ func (a *accountant) send(now time.Time, out *radius.Output) {
 			a.spool.Done(n)
 			continue
 		}
-		session := sessionOf(request)
-		if !a.mayFollow(session) || a.client.Send(n, request, now, out) != nil {
+		session, _ := sessionOf(record)
+		alone := session == wholeNode
+		if alone && len(a.under) > 0 || a.client.Send(n, request, now, out) != nil {
 			a.spool.GiveBack(n)
 			return
 		}
-		a.under[n] = session
+		a.under[n], a.alone = true, alone
 	}
 }
 
 // wholeNode is the session of records that are of none.
 const wholeNode = ""
 
-// sessionOf is the session that a record is of.
-func sessionOf(r *radius.Request) string {
-	if status, _ := r.Attributes.FindInteger(radius.AcctStatusType); status == radius.AcctOn || status == radius.AcctOff {
-		return wholeNode
-	}
-	id, _ := r.Attributes.Find(radius.AcctSessionID)
-	return string(id)
-}
-
-// mayFollow reports whether a record may be sent while others are under way.
-func (a *accountant) mayFollow(session string) bool {
-	for _, other := range a.under {
-		if other == session || other == wholeNode || session == wholeNode {
-			return false
+// sessionOf is the session that a record is of. What an Interim-Update tells is passing: the next one, or the
+// Stop, tells it as well (RFC 2869 section 2.1). It is asked for each record, and so looks at octets alone.
+func sessionOf(record []byte) (session string, passing bool) {
+	var status uint32
+	for b := record[min(recordTime, len(record)):]; len(b) >= 2 && b[1] >= 2 && int(b[1]) <= len(b); b = b[b[1]:] {
+		switch value := b[2:b[1]]; {
+		case radius.Type(b[0]) == radius.AcctStatusType && len(value) == 4:
+			status = binary.BigEndian.Uint32(value)
+		case radius.Type(b[0]) == radius.AcctSessionID:
+			session = string(value)
 		}
 	}
-	return true
+	if status == radius.AcctOn || status == radius.AcctOff {
+		return wholeNode, false
+	}
+	return session, status == radius.AcctInterim
 }
+
+// recordTime is the length of the time before the attributes of a record.
+const recordTime = 8
 
 // requestOf is the Accounting-Request of a record.
 func requestOf(record []byte) (r *radius.Request, err error) {
 	r = &radius.Request{Code: radius.AccountingRequest}
-	if len(record) < 8 {
+	if len(record) < recordTime {
 		return nil, errNoRecord
 	}
 	r.Time = time.Unix(0, int64(binary.BigEndian.Uint64(record)))
-	r.Attributes, err = radius.ParseAttributes(record[8:])
+	r.Attributes, err = radius.ParseAttributes(record[recordTime:])
 	return r, err
 }
 
 // heard goes on by what servers have answered.
 func (a *accountant) heard(answers []radius.Answer) {
 	a.loop.Do(func(now time.Time, out *radius.Output) {
-		a.judge(answers)
+		a.judge(answers, now)
 		a.send(now, out)
 	})
 }
 
-// judge forgets what a server has, and has told again what none has answered: one at a time, which by
-// the client's times finds out whether one is back.
-func (a *accountant) judge(answers []radius.Answer) {
+// judge forgets what a server has, and has told again what none has answered.
+func (a *accountant) judge(answers []radius.Answer, now time.Time) {
 	for i := range answers {
-		delete(a.under, answers[i].Ticket)
+		n := answers[i].Ticket
+		delete(a.under, n)
+		a.alone = a.alone && len(a.under) > 0
 		if answers[i].Code == radius.AccountingResponse {
-			a.spool.Done(answers[i].Ticket)
-			a.window = maxUnderWay
+			a.taken(n)
 		} else {
-			a.spool.GiveBack(answers[i].Ticket)
-			a.window = 1
+			a.givenUp(n, now)
 		}
 	}
 	_ = a.spool.Flush() // syncAgain tells of an error
+}
+
+// taken forgets a record that a server has. If none was there before, what waits follows in its order.
+func (a *accountant) taken(n uint64) {
+	a.spool.Done(n)
+	delete(a.doubts, n)
+	a.answered++
+	if a.window == 1 {
+		a.spool.Restore()
+	}
+	a.window = maxUnderWay
+}
+
+// givenUp keeps a record that no server has answered. It may be that none is there: then one record at a
+// time, of one session after the other, finds out by the client's times whether one is back. Or it is the
+// record that they do not like, if it is not answered again though others were meanwhile: it must not
+// hold these up.
+func (a *accountant) givenUp(n uint64, now time.Time) {
+	before, again := a.doubts[n]
+	if again && a.answered > before {
+		if len(a.aside) == 0 {
+			a.log.Warn("RADIUS servers answer other accounting records and not this one, which is kept and tried again later", "record", n, "after", asideTime)
+		}
+		a.aside = append(a.aside, setAside{n, now.Add(asideTime)})
+		return
+	}
+	if a.doubts[n] = a.answered; !a.spool.Postpone(n) {
+		delete(a.doubts, n)
+	}
+	a.window = 1
 }
 
 // whole tells that the node has started, or stops: servers end what they still have of it.
@@ -208,6 +262,10 @@ func (a *accountant) collect(emit func(role.Metric)) {
 	spool := a.spool.Info()
 	emit(role.Level("accounting_records", "Accounting records that no server has yet.", float64(spool.Records)))
 	emit(role.Level("accounting_octets", "Octets of these on disk.", float64(spool.Octets)))
-	emit(role.Count("accounting_lost_total", "Accounting records lost, since accounting_size was reached.", spool.Refused))
+	var aside int
+	a.loop.Do(func(time.Time, *radius.Output) { aside = len(a.aside) })
+	emit(role.Level("accounting_records_aside", "Of these, those that no server answers while they do others.", float64(aside)))
+	emit(role.Count("accounting_lost_total", "Starts, Stops and records of the node lost, since accounting_size was reached.", spool.Refused))
+	emit(role.Count("accounting_updates_passed_total", "Interim-Updates not told, since a later record of the session replaced them or half of accounting_size was reached.", spool.Passed))
 	a.asker.collect(emit, "accounting")
 }
