@@ -384,13 +384,18 @@ const carrierPause = 1100 * time.Millisecond
 func (n *handoffNet) regain() (at time.Time, err error) {
 	time.Sleep(time.Until(n.lost.Add(carrierPause)))
 	n.umts.wire.Restore()
+	n.node.Sysctl(handoffDefault, "1")
 	at = time.Now()
 	n.node.Up(handoffUMTS)
 	n.guide.say("UMTS is back, and GPRS works on.")
 	return at, n.lab.Err()
 }
 
-// unroute takes the default route by the first network away, which works on, and says when.
+// handoffDefault says whether a router advertisement brings the default route by the first network.
+const handoffDefault = "net.ipv6.conf." + handoffUMTS + ".accept_ra_defrtr"
+
+// unroute takes the default route by the first network away, which works on, and says when. The next router
+// advertisement, some seconds behind the first (RFC 4861 section 6.2.4), does not bring it back.
 func (n *handoffNet) unroute() (at time.Time, err error) {
 	h := n.node.Netlink()
 	link, err := h.LinkByName(handoffUMTS)
@@ -403,6 +408,10 @@ func (n *handoffNet) unroute() (at time.Time, err error) {
 	}
 	for _, r := range routes {
 		if isDefault6(r.Dst) || r.Dst == nil {
+			n.node.Sysctl(handoffDefault, "0")
+			if err := n.lab.Err(); err != nil {
+				return at, err
+			}
 			n.guide.say("The default route by UMTS goes, and UMTS works on.")
 			at = time.Now()
 			return at, h.RouteDel(&r)
