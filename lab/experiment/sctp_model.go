@@ -27,12 +27,16 @@ type sctpModel struct {
 
 	data              []studyData // of the server, in the order in which it left
 	top               uint32      // the highest TSN of it
-	inactive, primary time.Time   // when the server last took the first path to be down, and to it again
+	inactive, primary time.Time   // when the server first took the first path to be down, and last to it again
 	got               uint64      // messages at the terminal
 	wrong             int
 	heard             time.Time
 	gap               time.Duration // longest between two of them
 }
+
+// modelFirst is the first path of the server, which data takes. Others share its wire, from one address of the server or to
+// the other of the terminal, and back: idle ones, which heartbeats alone find to be down, and later.
+var modelFirst = assoc.Pair{Local: linkAddress(0, "b"), Remote: linkAddress(0, "a")}
 
 // modelFlight is a packet on its way.
 type modelFlight struct {
@@ -170,7 +174,7 @@ func (m *sctpModel) note(host int, e *assoc.Event) int {
 	switch {
 	case e.Kind == assoc.Accepted:
 		m.a[host] = e.Association
-	case e.Kind == assoc.PathInactive && host == 1:
+	case e.Kind == assoc.PathInactive && host == 1 && e.Pair == modelFirst && m.inactive.IsZero():
 		m.inactive = m.now
 	case e.Kind == assoc.PrimaryChanged && host == 1:
 		m.primary = m.now

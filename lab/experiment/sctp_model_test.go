@@ -57,6 +57,28 @@ func TestSCTPModel(t *testing.T) {
 	}
 }
 
+// Whatever finds a cut first, the path of data is down by the law, and not when the last of the idle ones is that share its
+// wire.
+func TestSCTPModelDown(t *testing.T) {
+	for name, change := range map[string]func(*assoc.Parameters){
+		"RFC 9260 alone": func(*assoc.Parameters) {},
+		"RFC 7829":       func(p *assoc.Parameters) { p.PotentiallyFailedMaxRetrans = 0 },
+		"early probes":   func(p *assoc.Parameters) { p.PotentiallyFailedMaxRetrans, p.EarlyProbe = 0, true },
+	} {
+		par := studyParameters(time.Second, studyRetrans, 30*time.Second)
+		par.RTOMax = time.Minute
+		change(&par)
+		c := studyCase{par: par, wires: studyWires(false), lead: time.Second, cut: 2 * time.Minute, every: studyEvery, seed: 1}
+		s, err := c.run()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if law := lawDown(time.Second, time.Minute, studyRetrans); s.down < law-2*studyEvery || s.down > law+100*time.Millisecond {
+			t.Errorf("%s: the path is down after %v, the law says %v", name, s.down, law)
+		}
+	}
+}
+
 // At UMTS's jitter round trips come to more than the RTO while the window grows. Hardly anything is sent twice for that,
 // and the line stays full.
 func TestSCTPModelSpurious(t *testing.T) {

@@ -218,6 +218,7 @@ func (a *Association) tick(now time.Time, out *Output) {
 		a.forwardExpired(now, out)
 	}
 	for _, p := range a.paths {
+		a.heartbeatMissed(p, now, out)
 		if reached(p.t3, now) {
 			a.timeout(p, now, out)
 		}

@@ -65,16 +65,16 @@ func (a *Association) alive() bool {
 	return a.state == established || a.state == shutdownPending || a.state == shutdownReceived
 }
 
+// beats reports whether a path has heartbeats.
+func (a *Association) beats(p *Path) bool { return a.alive() && p.use == normal && !p.down }
+
 // heartbeat does what is due of a path's heartbeats.
 func (a *Association) heartbeat(p *Path, now time.Time, out *Output) {
-	if !a.alive() || p.use != normal || p.down {
+	if !a.beats(p) {
 		p.heartbeatAt, p.waitsFor = time.Time{}, time.Time{}
 		return
 	}
-	if reached(p.waitsFor, now) {
-		a.heartbeatMissed(p, now, out)
-	}
-	if a.state == closed || !reached(p.heartbeatAt, now) {
+	if !reached(p.heartbeatAt, now) {
 		return
 	}
 	idle := p.sentAt.Add(p.leastPause())
@@ -131,14 +131,22 @@ func (a *Association) sendHeartbeat(p *Path, now time.Time, out *Output) {
 	p.asked(now)
 }
 
-// asked books that a heartbeat leaves by the path.
+// asked books that a heartbeat leaves by the path. If one is out, its answer is missed no later for that: where one
+// direction is cut, what the peer sends by the other has us ask again and again.
 func (p *Path) asked(now time.Time) {
-	p.heartbeatAt, p.askedAt, p.waitsFor = time.Time{}, now, now.Add(p.rto)
+	p.heartbeatAt, p.askedAt = time.Time{}, now
+	if p.waitsFor.IsZero() {
+		p.waitsFor = now.Add(p.rto)
+	}
 }
 
 // heartbeatMissed counts a heartbeat that was not answered in time. A path that is not confirmed, or has
-// potentially failed, is asked again at once (RFC 9260 section 5.4, RFC 7829 section 3.2, 6).
+// potentially failed, is asked again at once (RFC 9260 section 5.4, RFC 7829 section 3.2, 6). It comes before a timeout of
+// the same instant, which leaves nothing in flight: one silence is one error.
 func (a *Association) heartbeatMissed(p *Path, now time.Time, out *Output) {
+	if !reached(p.waitsFor, now) || !a.beats(p) {
+		return
+	}
 	p.waitsFor = time.Time{}
 	if p.flight > 0 && p.confirmed { // the data that is out there tells (RFC 7829 section 3.2, 6)
 		p.heartbeatAt = now.Add(p.rto)
@@ -179,13 +187,12 @@ func (a *Association) joinHeartbeat(p *Path, now time.Time) {
 	if p == nil || !a.alive() || !p.carries() || chunk.HeaderSize+a.authSize()+len(a.endpoint.control)+size > p.room() {
 		return
 	}
-	if returns := p.returns(now); !returns && !p.mayJoin(now) {
+	if !p.returns(now) && !p.mayJoin(now) {
 		return
-	} else if !returns || p.waitsFor.IsZero() {
-		defer p.asked(now)
 	}
 	a.trim()
 	a.endpoint.control = chunk.AppendHeartbeat(a.endpoint.control, a.heartbeatInfo(p, 0, now))
+	p.asked(now)
 }
 
 // mayJoin reports whether the heartbeat of a path that works might be sent now as well as when it is due (RFC 9260

@@ -247,6 +247,28 @@ func TestHeartbeatOfReturn(t *testing.T) {
 	}
 }
 
+// TestHeartbeatsOfOneWay cuts a path in one direction: ours do not come, while the peer's do, each of which has us ask. The
+// path is inactive as soon as if nothing came.
+func TestHeartbeatsOfOneWay(t *testing.T) {
+	for name, chunks := range map[string][]byte{
+		"heartbeats": chunk.AppendHeartbeat(nil, []byte("x")), "errors": chunk.Append(nil, chunk.TypeError, 0, nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _, second := twoPaths(t, func(par *Parameters) { par.PathMaxRetrans = 3 })
+			s.a.par.EarlyProbe = true
+			begin, asked := s.now, 0
+			s.a.Probe(second.Pair, s.now, &s.out)
+			for s.collect(); second.state != Inactive && s.now.Sub(begin) < time.Minute; s.run(returnPause) {
+				s.raw(second.Pair, s.a.tag, chunks)
+				asked += s.answerHeartbeats(func(p Pair) bool { return p.Remote == s.remote[0] })
+			}
+			if down, law := s.now.Sub(begin), (1+2+4+8)*time.Second; down < law || down > law+2*returnPause || asked <= 4 {
+				t.Errorf("the path is %v after %v, the law says %v; asked %d times", second.state, down, law, asked)
+			}
+		})
+	}
+}
+
 // TestHeartbeatsStayTogether has two ends at rest for hours: three packets do where each for itself would take four, and
 // each path is still asked in its time.
 func TestHeartbeatsStayTogether(t *testing.T) {

@@ -82,7 +82,7 @@ func runFailover(t testing.TB, l law) (f failover) {
 func TestLaw(t *testing.T) {
 	for _, rto := range []time.Duration{200, 1000, 4000} {
 		for _, most := range []int{0, 2, 5} {
-			for _, beat := range []time.Duration{-1, 1000, 10000, 30000} {
+			for _, beat := range []time.Duration{-1, rto / 2, 1000, 10000, 30000} { // the second is due with each timeout
 				for _, failing := range []bool{false, true} {
 					l := law{rto: rto * time.Millisecond, beat: beat * time.Millisecond, most: most, failing: failing && beat > 0}
 					t.Run(fmt.Sprintf("%+v", l), func(t *testing.T) { testLaw(t, l) })
