@@ -216,12 +216,21 @@ func (e *Endpoint) Close() error {
 	e.closing = true
 	close(e.stopped)
 	e.engine.SetListen(false)
-	for len(e.accepts) > 0 {
-		c := <-e.accepts
-		c.a.Abort("not accepted", t.Output)
-	}
+	e.refuse(t)
 	e.finish(t)
 	return nil
+}
+
+// refuse aborts the associations that wait for Accept, which may take one meanwhile.
+func (e *Endpoint) refuse(t turn) {
+	for {
+		select {
+		case c := <-e.accepts:
+			c.a.Abort("not accepted", t.Output)
+		default:
+			return
+		}
+	}
 }
 
 // Shutdown closes the endpoint and all its associations, and waits until what was sent has been acknowledged. When

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -67,6 +70,40 @@ func TestBacklog(t *testing.T) {
 	if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Error(err)
 	}
+}
+
+// TestAcceptWhileClosing has Accept take an association while the endpoint refuses those that wait: that does not wait for one
+// that is gone.
+func TestAcceptWhileClosing(t *testing.T) {
+	client, server := connect(t, onLoopback())
+	e := server.endpoint
+	client.Abort("the test needs none that lives")
+	<-server.done
+	over := make(chan struct{})
+	var sink atomic.Int64
+	var accept sync.WaitGroup
+	accept.Go(func() {
+		for {
+			select {
+			case <-e.accepts:
+				for i := range 100 + rand.IntN(200) {
+					sink.Store(int64(i))
+				}
+			case <-over:
+				return
+			}
+		}
+	})
+	for range 20_000 {
+		for range 10 {
+			e.accepts <- server
+		}
+		turn := e.begin()
+		e.refuse(turn)
+		e.finish(turn)
+	}
+	close(over)
+	accept.Wait()
 }
 
 // TestEventsAreBounded fills the queue of events, and counts what is lost.

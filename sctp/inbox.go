@@ -48,14 +48,17 @@ func (b *inbox) put(d *assoc.Data) (credit int) {
 	return credit
 }
 
-// putError has the reader get an error when it has read what came before.
+// putError has the reader get an error when it has read what came before. One that is the last already is not told again:
+// it costs the peer nothing to have it happen.
 func (b *inbox) putError(err error, info MessageInfo) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.shut {
-		*b.pieces.push() = piece{err: err, info: info}
-		b.ready = b.pieces.length
+	one := piece{err: err, info: info}
+	if n := b.pieces.length; b.shut || n > 0 && *b.pieces.at(n - 1) == one {
+		return
 	}
+	*b.pieces.push() = one
+	b.ready = b.pieces.length
 }
 
 // publish lets a reader have all that has come: the engine has no more in hand.

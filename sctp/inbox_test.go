@@ -52,6 +52,19 @@ func TestInboxJoinsPieces(t *testing.T) {
 	}
 }
 
+// TestInboxTellsOnce has the peer begin again and again, which is told once.
+func TestInboxTellsOnce(t *testing.T) {
+	b := newInbox()
+	for range 1000 {
+		b.putError(ErrRestarted, MessageInfo{})
+	}
+	put(b, 0, true, true, "x")
+	b.putError(ErrRestarted, MessageInfo{})
+	if b.pieces.length != 3 {
+		t.Errorf("%d pieces wait", b.pieces.length)
+	}
+}
+
 // TestInboxMemory fills an inbox, and then leaves it nearly empty for long.
 func TestInboxMemory(t *testing.T) {
 	b, buffer := newInbox(), make([]byte, 1<<20)

@@ -156,10 +156,13 @@ type TrafficReceiveCmd struct {
 	Windows  string        `type:"path" placeholder:"FILE" help:"Write flow, time, kbit/s, delay, jitter and loss of each window: the columns of ITGDec -c, behind the flow."`
 }
 
+// leastWindow is what D-ITG has, too. Each window has its row, also where nothing has come.
+const leastWindow = time.Millisecond
+
 // Validate is called by kong.
 func (c *TrafficReceiveCmd) Validate() error {
-	if c.Window <= 0 || c.Flows < 0 {
-		return errors.New("write a --window above 0, and --flows from 0")
+	if c.Window < leastWindow || c.Flows < 0 {
+		return fmt.Errorf("write a --window of %v or more, and --flows from 0", leastWindow)
 	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		return fmt.Errorf("write --listen like [::]:8999: %w", err)

@@ -163,6 +163,8 @@ func TestLabTrafficTroubles(t *testing.T) {
 			{"send [::1]:8998 --protocol tcp --congestion none-such", `congestion control "none-such" cannot be used: write one that sysctl net.ipv4.tcp_available_congestion_control lists`},
 			{"send [2001:db8::1]:8999", "there is no route from here to [2001:db8::1]:8999: give this host an address of that family and a route"},
 			{"send receiver.invalid:8999", "the name in receiver.invalid:8999 has no address: write the address"},
+			{"send [::1]:8999 --rate 1e300", "1e+300 messages a second cannot be sent: give a rate from 1e-06 to 10000000"},
+			{"receive --window 1ns", "write a --window of 1ms or more, and --flows from 0"},
 			{"receive --listen 8999", "write --listen like [::]:8999: "},
 			{"receive --listen [::1]:8998 --protocol tcp", "another program has [::1]:8998: stop it, or choose another port by --listen"},
 			{"receive --listen [2001:db8::1]:8999", "[2001:db8::1]:8999 is no address of this host: choose one of those that ip address lists"},

@@ -5,7 +5,6 @@ package traffic
 import (
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"time"
 )
@@ -33,7 +32,7 @@ type Size struct {
 // Flow is what traffic to send.
 type Flow struct {
 	ID uint32 // from 1
-	// Rate of messages a second; with Poisson the times between them are exponential, else all the same.
+	// Rate of messages a second, from 1e-6 to 1e7; with Poisson the times between them are exponential, else all the same.
 	Rate    float64
 	Poisson bool
 	Size    Size
@@ -43,14 +42,21 @@ type Flow struct {
 	Count    int
 }
 
+// Bounds of a rate, in messages a second: of a lower one the times of departure would not fit into a Duration, and of a
+// higher one nothing could be sent in time.
+const (
+	leastRate = 1e-6
+	mostRate  = 1e7
+)
+
 // Check says what cannot be sent.
 func (f *Flow) Check() error {
 	s := f.Size
 	switch {
 	case f.ID < 1 || f.ID > 9999:
 		return fmt.Errorf("flow %d: flows are numbered from 1 to 9999", f.ID)
-	case !(f.Rate > 0) || math.IsInf(f.Rate, 0):
-		return fmt.Errorf("%v messages a second cannot be sent: give a rate above 0", f.Rate)
+	case !(f.Rate >= leastRate && f.Rate <= mostRate):
+		return fmt.Errorf("%v messages a second cannot be sent: give a rate from %v to %d", f.Rate, leastRate, int(mostRate))
 	case f.Duration < 0 || f.Count < 0 || f.Duration == 0 && f.Count == 0:
 		return errors.New("a flow needs an end: give its duration or the number of its messages")
 	case s.Kind == Uniform && (s.Min < HeaderSize || s.Max > MaxSize || s.Min > s.Max):

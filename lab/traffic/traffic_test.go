@@ -118,6 +118,8 @@ func TestFlowsThatCannotBe(t *testing.T) {
 	good := Flow{ID: 1, Rate: 1, Count: 1, Size: Size{Kind: Constant, Mean: 100}}
 	for _, change := range []func(*Flow){
 		func(f *Flow) { f.ID = 0 }, func(f *Flow) { f.Rate = 0 }, func(f *Flow) { f.Rate = math.NaN() }, func(f *Flow) { f.Count = 0 },
+		func(f *Flow) { f.Rate = math.Inf(1) }, func(f *Flow) { f.Rate = 1e300 }, // would never end
+		func(f *Flow) { f.Rate = 1e-12 }, // the second would leave before the first
 		func(f *Flow) { f.Size.Mean = HeaderSize - 1 }, func(f *Flow) { f.Size.Kind = "odd" },
 		func(f *Flow) { f.Size = Size{Kind: Uniform, Min: 200, Max: 100} },
 	} {

@@ -64,10 +64,10 @@ func (e *Endpoint) newAssociation(par Parameters, port uint16, tag uint32) *Asso
 	return a
 }
 
-// reset forgets all but the user, the peer's port and the parameters.
+// reset forgets all but the user, what that has not read yet, the peer's port and the parameters.
 func (a *Association) reset(tag uint32) {
 	e := a.endpoint
-	*a = Association{User: a.User, endpoint: e, par: a.par, peerPort: a.peerPort, epoch: a.epoch, due: a.due, place: a.place, touched: a.touched, observed: a.observed, tag: tag}
+	*a = Association{User: a.User, endpoint: e, par: a.par, peerPort: a.peerPort, epoch: a.epoch, due: a.due, place: a.place, touched: a.touched, observed: a.observed, tag: tag, receiver: receiver{unread: a.unread}}
 	a.tie = [2]uint32{e.random32() | 1, e.random32() | 1}
 	a.setFirst(e.random32())
 }

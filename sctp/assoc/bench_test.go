@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/isthmus-net/isthmus/sctp/chunk"
 )
 
 // BenchmarkTransfer has one end send messages as fast as the other takes them, in memory: what a packet of data costs
@@ -159,4 +161,28 @@ func BenchmarkHeartbeats(b *testing.B) {
 		c.run(time.Second)
 	}
 	b.ReportMetric(float64(b.Elapsed())/float64(b.N)*10000/n/2/float64(time.Second)*100, "%core")
+}
+
+// BenchmarkForward has a peer give up, by one packet, all that a receive buffer of 1 MiB holds of the middles of unordered
+// messages, an octet each: so long no other association is served.
+func BenchmarkForward(b *testing.B) {
+	par := quiet()
+	par.ReceiveBuffer = 1 << 20
+	s := newScript(b, par, 1, 1)
+	s.init.ForwardTSN = true
+	s.accept()
+	tsn := scriptTSN
+	handle := func(c []byte) {
+		s.e.Handle(Packet{Pair: s.pair, Octets: s.packet(c)}, s.now, &s.out)
+		s.out.Reset()
+	}
+	for range b.N {
+		b.StopTimer()
+		for ; s.a.window() > 0; tsn++ {
+			handle((&chunk.Data{TSN: tsn, Unordered: true, User: []byte("x")}).Append(nil, false))
+		}
+		b.StartTimer()
+		tsn++
+		handle(chunk.AppendForwardTSN(nil, tsn-1, nil, false))
+	}
 }

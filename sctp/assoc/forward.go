@@ -248,14 +248,15 @@ func (a *Association) skip(s chunk.Skip, out *Output) {
 		a.skipLoose(s, stream, out)
 		return
 	}
-	for len(stream.ordered) > 0 && !messageBefore(s.Message, stream.ordered[0].message, a.interleaved) {
-		m := stream.ordered[0]
+	done := 0
+	for ; done < len(stream.ordered) && !messageBefore(s.Message, stream.ordered[done].message, a.interleaved); done++ {
+		m := stream.ordered[done]
 		if whole := a.deliverPieces(s.Stream, false, m, out); !whole && m.begun {
 			a.event(out, Event{Kind: Truncated, Data: Data{Stream: s.Stream, Protocol: m.protocol}})
 		}
 		a.forget(m)
-		stream.ordered = slices.Delete(stream.ordered, 0, 1)
 	}
+	stream.ordered = slices.Delete(stream.ordered, 0, done)
 	if !messageBefore(s.Message, stream.next, a.interleaved) {
 		stream.next = nextMessage(s.Message, a.interleaved)
 		a.deliverOrdered(s.Stream, stream, out)

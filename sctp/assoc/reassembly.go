@@ -121,15 +121,13 @@ func (e *Endpoint) emptyAssembly() *assembly {
 // deliverOrdered delivers the messages of a stream that are next and whole, and the beginning of one that is
 // too large to wait for.
 func (a *Association) deliverOrdered(stream uint16, s *inStream, out *Output) {
-	for len(s.ordered) > 0 && s.ordered[0].message == s.next {
-		m := s.ordered[0]
-		if !a.deliverPieces(stream, false, m, out) {
-			return
-		}
-		a.forget(m)
-		s.ordered = slices.Delete(s.ordered, 0, 1)
+	done := 0
+	for done < len(s.ordered) && s.ordered[done].message == s.next && a.deliverPieces(stream, false, s.ordered[done], out) {
+		a.forget(s.ordered[done])
+		done++
 		s.next = nextMessage(s.next, a.interleaved)
 	}
+	s.ordered = slices.Delete(s.ordered, 0, done)
 }
 
 // deliverPieces delivers a message if it is whole, and returns whether it is. When more than half of the buffer is

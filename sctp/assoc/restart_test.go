@@ -277,3 +277,31 @@ func TestRestart(t *testing.T) {
 	w.expect(1, []string{"0:a"})
 	w.expect(0, []string{"0:b"})
 }
+
+// TestRestartsOfWhoIsNotRead has a peer fill the receive buffer, and begin anew, again and again: what the user has not read
+// counts on, for it is still there.
+func TestRestartsOfWhoIsNotRead(t *testing.T) {
+	s := accepted(t, quiet(), 1, 1)
+	taken := 0
+	for range 5 {
+		for n := range 400 {
+			s.peer(s.data(n, string(make([]byte, 1000))))
+		}
+		for _, e := range s.events {
+			if e.Kind == Received {
+				taken += e.Data.Cost()
+			}
+		}
+		s.events, s.packets, s.message = nil, nil, 0
+		s.init.Tag++
+		s.accept()
+	}
+	if most := s.a.par.ReceiveBuffer + 1000 + PieceCost; taken > most || s.a.unread != taken {
+		t.Errorf("the user has %d octets to read, %d are in the books, and the buffer has %d", taken, s.a.unread, s.a.par.ReceiveBuffer)
+	}
+	s.a.Read(taken, s.now, &s.out)
+	s.collect()
+	if s.a.window() != s.a.par.ReceiveBuffer {
+		t.Errorf("all is read, and the window is %d", s.a.window())
+	}
+}

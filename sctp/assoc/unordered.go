@@ -59,11 +59,14 @@ func (a *Association) deliverLoose(stream uint16, s *inStream, m *assembly, out 
 
 // deliverWaiting delivers the unordered messages of I-DATA that are whole.
 func (a *Association) deliverWaiting(stream uint16, s *inStream, out *Output) {
-	for _, m := range slices.Clone(s.loose) {
-		if _, whole := m.run(); whole && a.deliverPieces(stream, true, m, out) {
-			a.removeLoose(s, m)
+	s.loose = slices.DeleteFunc(s.loose, func(m *assembly) bool {
+		_, whole := m.run()
+		if whole {
+			a.deliverPieces(stream, true, m, out)
+			a.forget(m)
 		}
-	}
+		return whole
+	})
 }
 
 func (a *Association) removeLoose(s *inStream, m *assembly) {
@@ -95,42 +98,63 @@ func (a *Association) deliverByTSN(stream uint16, m *assembly, tsn uint32, out *
 // deliverRest goes on with a message that is begun, as far as no fragment is missing; when it is done those that have waited
 // are delivered.
 func (a *Association) deliverRest(stream uint16, m *assembly, out *Output) {
-	for m.begun {
-		at := slices.IndexFunc(m.pieces, func(p piece) bool { return p.number == m.next })
-		if at < 0 || m.pieces[at].first {
-			return
-		}
-		m.next++
-		m.begun = !m.pieces[at].last
-		a.deliverSpan(stream, m, at, at+1, out)
+	from := slices.IndexFunc(m.pieces, func(p piece) bool { return p.number == m.next })
+	if from < 0 {
+		return
 	}
-	a.deliverSpans(stream, m, out)
+	to := from
+	for m.begun && to < len(m.pieces) && m.pieces[to].number == m.next && !m.pieces[to].first {
+		m.next++
+		m.begun = !m.pieces[to].last
+		to++
+	}
+	a.deliverSpan(stream, m, from, to, out)
+	if !m.begun {
+		a.deliverSpans(stream, m, out)
+	}
 }
 
 // deliverSpans delivers all unordered messages of DATA that are whole.
 func (a *Association) deliverSpans(stream uint16, m *assembly, out *Output) {
+	kept := m.pieces[:0]
 	for at := 0; at < len(m.pieces); {
-		if !m.pieces[at].first {
-			at++
-			continue
+		end, whole := m.span(at)
+		if whole {
+			a.deliverAll(stream, m.pieces[at:end], out)
+		} else {
+			kept = append(kept, m.pieces[at:end]...)
 		}
-		from, to, whole := m.around(m.pieces[at].number)
-		if !whole {
-			at++
-			continue
-		}
-		a.deliverSpan(stream, m, from, to, out)
+		at = end
 	}
+	clear(m.pieces[len(kept):])
+	m.pieces = kept
 }
 
 // deliverSpan delivers some pieces.
 func (a *Association) deliverSpan(stream uint16, m *assembly, from, to int, out *Output) {
-	protocol := m.pieces[from].protocol
-	for _, p := range m.pieces[from:to] {
-		a.deliver(out, stream, true, protocol, p.first, p.last, p.user)
+	a.deliverAll(stream, m.pieces[from:to], out)
+	m.pieces = slices.Delete(m.pieces, from, to)
+}
+
+// deliverAll delivers pieces of an unordered message of DATA.
+func (a *Association) deliverAll(stream uint16, pieces []piece, out *Output) {
+	for _, p := range pieces {
+		a.deliver(out, stream, true, pieces[0].protocol, p.first, p.last, p.user)
 		a.drop(p)
 	}
-	m.pieces = slices.Delete(m.pieces, from, to)
+}
+
+// span is how far the fragments go that stand side by side from one on, and whether they are a message of DATA.
+func (m *assembly) span(from int) (end int, whole bool) {
+	for end = from; m.pieces[from].first; {
+		if end++; m.pieces[end-1].last {
+			return end, true
+		}
+		if end == len(m.pieces) || m.pieces[end].number != m.pieces[end-1].number+1 || m.pieces[end].first {
+			return end, false
+		}
+	}
+	return from + 1, false
 }
 
 // around finds the message that a fragment of DATA is part of.
@@ -141,12 +165,8 @@ func (m *assembly) around(tsn uint32) (from, to int, whole bool) {
 			return 0, 0, false
 		}
 	}
-	for to = at; !m.pieces[to].last; to++ {
-		if to+1 == len(m.pieces) || m.pieces[to+1].number != m.pieces[to].number+1 || m.pieces[to+1].first {
-			return 0, 0, false
-		}
-	}
-	return from, to + 1, true
+	to, whole = m.span(from)
+	return from, to, whole
 }
 
 // dropLoose drops the fragments of unordered DATA up to a TSN: a message that they are part of is not whole, and will not
@@ -158,10 +178,11 @@ func (a *Association) dropLoose(tsn uint32, out *Output) {
 			continue
 		}
 		m := s.loose[0]
-		for len(m.pieces) > 0 && !before(tsn, m.pieces[0].number) {
-			a.drop(m.pieces[0])
-			m.pieces = slices.Delete(m.pieces, 0, 1)
+		gone := 0
+		for ; gone < len(m.pieces) && !before(tsn, m.pieces[gone].number); gone++ {
+			a.drop(m.pieces[gone])
 		}
+		m.pieces = slices.Delete(m.pieces, 0, gone)
 		if m.begun && !before(tsn, m.next) {
 			m.begun = false
 			a.event(out, Event{Kind: Truncated, Data: Data{Stream: uint16(i), Unordered: true, Protocol: m.protocol}})
@@ -181,19 +202,23 @@ func (a *Association) forgetEmpty(s *inStream) {
 
 // skipLoose drops the unordered messages of I-DATA up to one that are not whole: no more of them will come.
 func (a *Association) skipLoose(skip chunk.Skip, s *inStream, out *Output) {
-	for _, m := range slices.Clone(s.loose) {
+	after := skip.Message + 1
+	if !before(s.oldest, after) {
+		return
+	}
+	s.oldest = after
+	waited := s.partial()
+	s.loose = slices.DeleteFunc(s.loose, func(m *assembly) bool {
 		if _, whole := m.run(); whole || messageBefore(skip.Message, m.message, true) {
-			continue
+			return false
 		}
 		if m.begun {
 			a.event(out, Event{Kind: Truncated, Data: Data{Stream: skip.Stream, Unordered: true, Protocol: m.protocol}})
 		}
-		a.removeLoose(s, m)
-	}
-	if s.partial() == nil {
+		a.forget(m)
+		return true
+	})
+	if waited != nil && s.partial() == nil {
 		a.deliverWaiting(skip.Stream, s, out)
-	}
-	if after := skip.Message + 1; before(s.oldest, after) {
-		s.oldest = after
 	}
 }

@@ -29,6 +29,8 @@ type Client struct {
 	conn     *sctp.Conn
 	number   uint16 // of the last transfer
 	buffer   []byte
+	begun    map[uint16][]byte // messages of which parts have come, by their streams
+	held     int               // octets of these
 }
 
 // Dial sets up an association with a server. The sockets live in the network namespace of the calling thread.
@@ -70,24 +72,60 @@ func (c *Client) Abort() { c.conn.Abort("not wanted any more") }
 var errStream = errors.New("the server has sent a message by a stream that is not its")
 
 // next reads a message of the server.
-func (c *Client) next() (transfer.Message, sctp.MessageInfo, error) {
-	n, info, err := c.conn.ReadMessage(c.buffer)
-	if err != nil {
-		return nil, info, err
+func (c *Client) next() (m transfer.Message, stream uint16, err error) {
+	var whole []byte
+	for whole == nil {
+		n, info, err := c.conn.ReadMessage(c.buffer)
+		if err != nil {
+			return nil, 0, err
+		}
+		if whole, err = c.join(c.buffer[:n], &info); err != nil {
+			return nil, 0, err
+		}
+		stream = info.Stream
 	}
-	if !info.First || !info.Last || info.PPID != transfer.PPID {
-		return nil, info, transfer.ErrMessage
-	}
-	m, err := transfer.Parse(c.buffer[:n])
-	if _, data := m.(*transfer.Data); err == nil && data == (info.Stream == transfer.ControlStream) {
+	m, err = transfer.Parse(whole)
+	if _, data := m.(*transfer.Data); err == nil && data == (stream == transfer.ControlStream) {
 		err = errStream
 	}
-	return m, info, err
+	return m, stream, err
+}
+
+// join puts a message together that comes in parts, since it is large or others are being received: parts of other streams
+// may stand between them. whole is nil until the last one.
+func (c *Client) join(part []byte, info *sctp.MessageInfo) (whole []byte, err error) {
+	begun, goesOn := c.begun[info.Stream]
+	if info.PPID != transfer.PPID || info.Unordered || info.First == goesOn {
+		return nil, transfer.ErrMessage
+	}
+	if info.First && info.Last {
+		return part, nil
+	}
+	begun = append(begun, part...)
+	if c.held += len(part); len(begun) > transfer.DataHeader+transfer.MaxData || c.held > maxAhead {
+		return nil, transfer.ErrMessage
+	}
+	if info.Last {
+		c.held -= len(begun)
+		delete(c.begun, info.Stream)
+		return begun, nil
+	}
+	if c.begun == nil {
+		c.begun = map[uint16][]byte{}
+	}
+	c.begun[info.Stream] = begun
+	return nil, nil
 }
 
 func (c *Client) write(m transfer.Message) error {
 	return c.conn.WriteMessage(m.Append(nil), sctp.Message{Stream: transfer.ControlStream, PPID: transfer.PPID})
 }
+
+// maxListed is how many sources a list has at most; our servers have some 10,000.
+const maxListed = 100_000
+
+// errEndless is of a list that has more.
+var errEndless = fmt.Errorf("the server lists more than %d sources", maxListed)
 
 // List lists all sources of the server.
 func (c *Client) List(ctx context.Context) (all []transfer.Entry, err error) {
@@ -106,9 +144,11 @@ func (c *Client) List(ctx context.Context) (all []transfer.Entry, err error) {
 		if !ok || list.Transfer != c.number {
 			return nil, transfer.ErrMessage
 		}
-		all = append(all, list.List...)
-		if !list.More {
+		if all = append(all, list.List...); !list.More {
 			return all, nil
+		}
+		if len(all) > maxListed {
+			return nil, errEndless
 		}
 		if next := list.List[len(list.List)-1].Name; next <= after {
 			return nil, transfer.ErrMessage // for ever

@@ -21,6 +21,9 @@ var ErrRefused = errors.New("the server does not send it")
 // ErrDigest is that of octets which are not those of the server.
 var ErrDigest = errors.New("what has come is not what was sent")
 
+// errSize is that of a server which does not keep to what it has said, or was asked for.
+var errSize = errors.New("the server sends another number of octets than it has said, or than was asked for")
+
 // Result is what a transfer came to.
 type Result struct {
 	Name          string             `json:"name"`
@@ -64,7 +67,7 @@ type Options struct {
 	Every    time.Duration // between two calls of Progress
 }
 
-// maxAhead bounds octets that come before others of other streams.
+// maxAhead bounds octets that come before others of other streams, and those of messages that are not whole.
 const maxAhead = 64 << 20
 
 // getting is a transfer under way.
@@ -81,6 +84,7 @@ type getting struct {
 	began, last time.Time
 	messages    uint64
 	octets      uint64 // that have come, in order or not
+	farthest    uint64 // offset that they reach to
 	delay       measure.Delay
 	shown       uint64 // octets at the last progress
 	shownAt     time.Time
@@ -122,7 +126,7 @@ func (g *getting) complete() bool { return g.end != nil && g.order.Next() == g.e
 
 // step takes one message.
 func (g *getting) step() error {
-	m, info, err := g.client.next()
+	m, stream, err := g.client.next()
 	if err != nil {
 		return err
 	}
@@ -130,7 +134,7 @@ func (g *getting) step() error {
 	switch m := m.(type) {
 	case *transfer.Data:
 		if m.Transfer == g.client.number {
-			err = g.take(m, info.Stream, now)
+			err = g.take(m, stream, now)
 		}
 	case *transfer.Answer:
 		if m.Transfer != g.client.number || g.answer != nil {
@@ -139,6 +143,9 @@ func (g *getting) step() error {
 		if m.Status != transfer.OK {
 			return fmt.Errorf("%w: %s", ErrRefused, m.Status)
 		}
+		if limit := g.options.Request.Limit; limit > 0 && m.Total > limit || m.Total < g.farthest {
+			return errSize
+		}
 		g.answer, g.began, g.last, g.shownAt = m, now, now, now
 	case *transfer.End:
 		if m.Transfer != g.client.number {
@@ -146,6 +153,12 @@ func (g *getting) step() error {
 		}
 		if m.Status != transfer.OK {
 			return fmt.Errorf("the server has stopped at octet %d: %s", m.Octets, m.Status)
+		}
+		switch {
+		case g.answer == nil || g.end != nil:
+			return transfer.ErrMessage
+		case m.Octets != g.answer.Total:
+			return errSize
 		}
 		g.end = m
 	case *transfer.Report:
@@ -165,6 +178,10 @@ func (g *getting) step() error {
 func (g *getting) take(d *transfer.Data, stream uint16, now time.Time) error {
 	if g.began.IsZero() {
 		g.began, g.shownAt = now, now
+	}
+	g.farthest = max(g.farthest, d.Offset+uint64(len(d.Media)))
+	if g.answer != nil && g.farthest > g.answer.Total {
+		return errSize
 	}
 	g.messages++
 	g.octets += uint64(len(d.Media))

@@ -7,15 +7,21 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/isthmus-net/isthmus/sctp"
+	"github.com/isthmus-net/isthmus/sctp/media/measure"
 	"github.com/isthmus-net/isthmus/sctp/media/transfer"
 )
 
 // control is where control goes.
 const control = transfer.ControlStream
+
+// limit is how many octets are asked for.
+const limit = 100
 
 // said is a message of a server, by a stream.
 type said struct {
@@ -73,6 +79,12 @@ func TestServersThatLie(t *testing.T) {
 		{"control by a stream of data", []said{{1, answer}}, errStream},
 		{"a message for servers", []said{{control, &transfer.Cancel{Transfer: 1}}}, transfer.ErrMessage},
 		{"a refusal", []said{{control, &transfer.Answer{Transfer: 1, Status: transfer.NotFound}}}, ErrRefused},
+		{"more data than in the answer", []said{{control, &transfer.Answer{Transfer: 1, Streams: 1, Size: 1, Total: 5}}, {1, data}}, errSize},
+		{"more data than in the answer that follows", []said{{1, data}, {control, &transfer.Answer{Transfer: 1, Streams: 1, Size: 1, Total: 5}}}, errSize},
+		{"data far behind the end", []said{{control, answer}, {1, &transfer.Data{Transfer: 1, Offset: 1 << 40, Written: time.Now(), Media: media}}}, errSize},
+		{"more than was asked for", []said{{control, &transfer.Answer{Transfer: 1, Streams: 1, Size: 1, Total: limit + 1}}}, errSize},
+		{"an end that is another than the answer's", []said{{control, answer}, {1, data}, {control, &transfer.End{Transfer: 1}}}, errSize},
+		{"the end of what was not begun", []said{{control, end}}, transfer.ErrMessage},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			c, err := Dial(t.Context(), Config{Network: "sctp4+udp", Local: "127.0.0.1:0", Parameters: sctp.Defaults()}, serve(t, tt.list))
@@ -81,11 +93,102 @@ func TestServersThatLie(t *testing.T) {
 			}
 			defer c.Abort()
 			var b bytes.Buffer
-			_, err = c.Get(t.Context(), Options{Request: transfer.Request{Name: "film"}, Output: &b})
+			_, err = c.Get(t.Context(), Options{Request: transfer.Request{Name: "film", Limit: limit}, Output: &b})
 			if !errors.Is(err, tt.want) || tt.want == nil && !bytes.Equal(b.Bytes(), media) {
 				t.Errorf("%d octets, error %v, want %v", b.Len(), err, tt.want)
 			}
 		})
+	}
+}
+
+// TestMessagesInParts: what is large in proportion to the receive buffer comes in parts, with those of other streams between
+// them, and is put together.
+func TestMessagesInParts(t *testing.T) {
+	const pieces = 40
+	media := make([]byte, transfer.MaxData)
+	list := []said{{control, &transfer.Answer{Transfer: 1, Streams: 2, Size: transfer.MaxData, Total: pieces * transfer.MaxData}}}
+	whole := sha256.New()
+	for n := range pieces {
+		_, _ = whole.Write(media)
+		list = append(list, said{1 + uint16(n%2), &transfer.Data{Transfer: 1, Offset: uint64(n) * transfer.MaxData, Written: time.Now(), Media: media}})
+	}
+	list = append(list, said{control, &transfer.End{Transfer: 1, Octets: pieces * transfer.MaxData, Messages: pieces, Digest: [transfer.DigestSize]byte(whole.Sum(nil))}})
+	par := sctp.Defaults()
+	par.ReceiveBuffer = 64 << 10
+	c, err := Dial(t.Context(), Config{Network: "sctp4+udp", Local: "127.0.0.1:0", Parameters: par}, serve(t, list))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Abort()
+	if r, err := c.Get(t.Context(), Options{Request: transfer.Request{Name: "film"}}); err != nil || r.Octets != pieces*transfer.MaxData || r.Messages != pieces || c.held != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestJoinIsBounded: parts that do not fit together, or have no end, are not kept.
+func TestJoinIsBounded(t *testing.T) {
+	part := func(stream uint16, first, last bool) sctp.MessageInfo {
+		return sctp.MessageInfo{Stream: stream, PPID: transfer.PPID, First: first, Last: last}
+	}
+	b := make([]byte, transfer.MaxData/2)
+	for _, tt := range []struct {
+		what string
+		list []sctp.MessageInfo
+	}{
+		{"the middle", []sctp.MessageInfo{part(1, false, false)}},
+		{"two beginnings", []sctp.MessageInfo{part(1, true, false), part(1, true, false)}},
+		{"a message without an end", []sctp.MessageInfo{part(1, true, false), part(1, false, false), part(1, false, false)}},
+		{"one that is not ordered", []sctp.MessageInfo{{Stream: 1, PPID: transfer.PPID, First: true, Last: true, Unordered: true}}},
+		{"one of another protocol", []sctp.MessageInfo{{Stream: 1, First: true, Last: true}}},
+	} {
+		c := &Client{}
+		for n, info := range tt.list {
+			_, err := c.join(b, &info)
+			if last := n == len(tt.list)-1; (err != nil) != last {
+				t.Errorf("%s, part %d: %v", tt.what, n, err)
+			}
+		}
+	}
+	c := &Client{}
+	for stream := uint16(0); ; stream++ {
+		info := part(stream, true, false)
+		if _, err := c.join(b, &info); err != nil {
+			break
+		} else if c.held > maxAhead {
+			t.Fatalf("%d octets are kept", c.held)
+		}
+	}
+}
+
+// TestEndlessList: a server that always has more is not listened to for ever.
+func TestEndlessList(t *testing.T) {
+	var list []said
+	for n := range maxListed/transfer.MaxEntries + 1 {
+		e := &transfer.Entries{Transfer: uint16(n + 1), More: true}
+		for k := range transfer.MaxEntries {
+			e.List = append(e.List, transfer.Entry{Name: fmt.Sprintf("%08d", n*transfer.MaxEntries+k)})
+		}
+		list = append(list, said{control, e})
+	}
+	c, err := Dial(t.Context(), Config{Network: "sctp4+udp", Local: "127.0.0.1:0", Parameters: sctp.Defaults()}, serve(t, list))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Abort()
+	if _, err := c.List(t.Context()); !errors.Is(err, errEndless) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestReportsOfManyPaths: a server that has other paths in each report does not fill our memory.
+func TestReportsOfManyPaths(t *testing.T) {
+	w := &watch{rtos: map[measure.Path]time.Duration{}}
+	for n := range uint32(100_000) {
+		a := netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
+		w.report(&transfer.Report{Paths: []transfer.PathReport{{Local: a, Remote: a, RTO: time.Second}}})
+	}
+	if len(w.rtos) > maxPaths {
+		t.Errorf("%d paths are kept", len(w.rtos))
 	}
 }
 

@@ -26,8 +26,11 @@ type watch struct {
 	tsn      uint32
 }
 
-// maxMarks bounds marks that are kept for the failovers of a result.
-const maxMarks = 100_000
+// Bounds of what is kept of the server's reports.
+const (
+	maxMarks = 100_000 // for the failovers of a result
+	maxPaths = 1000    // whose RTO is compared with the last one
+)
 
 func newWatch(c *Client, r *Recorder) *watch {
 	w := &watch{client: c, recorder: r, rtos: map[measure.Path]time.Duration{}}
@@ -80,7 +83,8 @@ func (w *watch) report(r *transfer.Report) {
 	}
 	for i := range r.Paths {
 		p := &r.Paths[i]
-		if path := (measure.Path{Local: p.Local, Remote: p.Remote}); w.rtos[path] != p.RTO {
+		path := measure.Path{Local: p.Local, Remote: p.Remote}
+		if last, known := w.rtos[path]; last != p.RTO && (known || len(w.rtos) < maxPaths) {
 			w.rtos[path] = p.RTO
 			w.mark(measure.Mark{Kind: measure.NewRTO, Path: path, At: r.At, RTO: p.RTO})
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -119,12 +120,17 @@ func CheckName(name string) error {
 	switch {
 	case name == "", len(name) > MaxName:
 		return fault("a name of %d octets", len(name))
-	case !utf8.ValidString(name), strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c == 0x7f || c == '\\' }):
+	case !utf8.ValidString(name), strings.ContainsFunc(name, misleads):
 		return fault("the name %q, which is not printable", name)
 	case !fs.ValidPath(name), strings.HasPrefix(name, "."), strings.Contains(name, "/."):
 		return fault("the name %q, which leads elsewhere", name)
 	}
 	return nil
+}
+
+// misleads reports whether a character would steer a terminal, or have a name look like another one.
+func misleads(c rune) bool {
+	return unicode.IsControl(c) || unicode.Is(unicode.Bidi_Control, c) || c == '\\'
 }
 
 // reader takes values off the front of a message. Behind the first problem all are zero.

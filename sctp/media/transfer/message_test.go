@@ -101,6 +101,8 @@ func TestFaults(t *testing.T) {
 		"a name of two lines":      name("a\nb"),
 		"a name of other slashes":  name("..\\a"),
 		"a name of no text":        name("a\xff"),
+		"a name with CSI":          name("a\u009bb"),
+		"a name that runs back":    name("a\u202eb"),
 		"large messages asked":     (&Request{Name: "a", Size: MaxData + 1}).Append(nil),
 		"streams of no number":     (&Answer{Size: 1}).Append(nil),
 		"a status of no meaning":   (&Answer{Status: numStatuses}).Append(nil),

@@ -4,13 +4,17 @@ package transfer
 
 // Order puts data of several streams into the order of their offsets. The zero value begins at offset 0.
 type Order struct {
-	// Limit bounds octets that wait for others; 0 is none that may.
+	// Limit bounds octets that wait for others, each piece of them with waitingCost beside; 0 is none that may.
 	Limit int
 
 	next    uint64
 	waiting map[uint64][]byte
 	held    int
 }
+
+// waitingCost is what a piece counts that waits, beside its octets: many small ones are not to take more memory than
+// large ones.
+const waitingCost = 128
 
 // Next is the offset of the first octet that has not come.
 func (o *Order) Next() uint64 { return o.next }
@@ -50,7 +54,7 @@ func (o *Order) keep(d *Data) error {
 	if _, there := o.waiting[d.Offset]; there {
 		return fault("offset %d comes twice", d.Offset)
 	}
-	if o.held+len(d.Media) > o.Limit {
+	if o.held+len(d.Media)+waitingCost*(len(o.waiting)+1) > o.Limit {
 		return fault("more than %d octets are ahead of offset %d", o.Limit, o.next)
 	}
 	o.waiting[d.Offset] = append([]byte(nil), d.Media...)

@@ -25,7 +25,7 @@ func TestOrder(t *testing.T) {
 		}
 		dice.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
 		var got []byte
-		o := Order{Limit: len(want)}
+		o := Order{Limit: len(want) + waitingCost*len(all)}
 		for _, d := range all {
 			if err := o.Add(d, func(b []byte) error { got = append(got, b...); return nil }); err != nil {
 				t.Fatal(err)
@@ -40,7 +40,7 @@ func TestOrder(t *testing.T) {
 // TestOrderIsBounded: a peer that sends ahead, or twice, is refused.
 func TestOrderIsBounded(t *testing.T) {
 	take := func([]byte) error { return nil }
-	o := Order{Limit: 10}
+	o := Order{Limit: 10 + waitingCost}
 	ten := make([]byte, 10)
 	for _, step := range []struct {
 		what string
@@ -51,7 +51,7 @@ func TestOrderIsBounded(t *testing.T) {
 		{"the first again", Data{Media: ten}, false},
 		{"ahead", Data{Offset: 20, Media: ten}, true},
 		{"ahead again", Data{Offset: 20, Media: ten}, false},
-		{"too far ahead", Data{Offset: 30, Media: ten}, false},
+		{"too far ahead", Data{Offset: 31, Media: ten[:1]}, false},
 		{"the missing one", Data{Offset: 10, Media: ten}, true},
 		{"room again", Data{Offset: 40, Media: ten}, true},
 	} {
