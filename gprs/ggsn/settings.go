@@ -46,8 +46,7 @@ type Settings struct {
 	Default string
 
 	// Subscribers are those who may have contexts, and the addresses that are theirs alone; nil: everybody
-	// may, everywhere. What is changed here
-	// counts for contexts to come.
+	// may, everywhere. What is changed here counts for contexts to come. [Settings.CheckSubscribers] checks them.
 	Subscribers *Subscribers
 
 	Limits Limits
@@ -77,7 +76,7 @@ const (
 	maxAPNs = 1 << 12
 )
 
-// Check returns what is wrong with the settings.
+// Check returns what is wrong with the settings, but for subscribers.
 func (s *Settings) Check() error {
 	if err := s.checkAddresses(); err != nil {
 		return err
@@ -132,10 +131,7 @@ func (s *Settings) checkAPNs() error {
 	if !known {
 		return fmt.Errorf("the default access point %s is none of those that are there", s.Default)
 	}
-	if err := checkOverlap(s.APNs); err != nil {
-		return err
-	}
-	return s.checkSubscribers()
+	return checkOverlap(s.APNs)
 }
 
 // checkOverlap refuses addresses that are in two pools of one network.

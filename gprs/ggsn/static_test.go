@@ -131,7 +131,7 @@ func TestStaticSettings(t *testing.T) {
 			row.with(&own)
 			s := testSettings()
 			s.Subscribers = subscribersOf(map[gtp.IMSI]Subscription{testIMSI(1): {APNs: []Service{own}}})
-			switch err := s.Check(); {
+			switch err := s.CheckSubscribers(); {
 			case row.want == "" && err != nil, row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)):
 				t.Errorf("%v, want %q", err, row.want)
 			}
@@ -140,6 +140,18 @@ func TestStaticSettings(t *testing.T) {
 	both := Subscription{APNs: []Service{ownService()}}
 	if _, err := NewSubscribers(map[gtp.IMSI]Subscription{testIMSI(1): both, testIMSI(2): both}); err == nil || !strings.Contains(err.Error(), "have the same address: 10.47.0.9/32") {
 		t.Errorf("of two: %v", err)
+	}
+}
+
+// TestStaticUnchecked gives nobody an address that the access point has not, though a subscriber is said to have it.
+func TestStaticUnchecked(t *testing.T) {
+	w := newWorld(t, func(s *Settings) {
+		own := ownService()
+		own.Address4 = netip.MustParseAddr("10.99.0.1")
+		s.Subscribers = subscribersOf(map[gtp.IMSI]Subscription{testIMSI(1): {APNs: []Service{own}}})
+	})
+	if c := w.create(w.createRequest(testIMSI(1), "dual", gtp.PDPTypeIPv4)); c.Cause != gtp.CauseUnknownPDPType {
+		t.Errorf("%v: %v", c.Cause, c.EndUserAddress)
 	}
 }
 

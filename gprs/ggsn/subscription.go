@@ -27,14 +27,13 @@ type Service struct {
 }
 
 // owned are the addresses that the service has, as leases.
-func (s *Service) owned() (list []netip.Prefix) {
-	if s.Address4.IsValid() {
-		list = append(list, netip.PrefixFrom(s.Address4, 32))
+func (s *Service) owned(yield func(netip.Prefix) bool) {
+	if s.Address4.IsValid() && !yield(netip.PrefixFrom(s.Address4, 32)) {
+		return
 	}
 	if s.Prefix6.IsValid() {
-		list = append(list, s.Prefix6)
+		yield(s.Prefix6)
 	}
-	return list
 }
 
 // at returns what the subscription has at an access point; nil: nothing of its own.
@@ -98,15 +97,14 @@ type Subscribers struct {
 // NewSubscribers returns why two of them cannot have what is said. The map is not the caller's any more.
 func NewSubscribers(by map[gtp.IMSI]Subscription) (*Subscribers, error) {
 	all := &Subscribers{by: by, owners: map[string]map[netip.Prefix]gtp.IMSI{}}
+	for apn, n := range ownedAt(by) {
+		all.owners[apn] = make(map[netip.Prefix]gtp.IMSI, n)
+	}
 	for imsi, subscription := range by {
 		for i := range subscription.APNs {
 			service := &subscription.APNs[i]
-			for _, p := range service.owned() {
-				at := all.owners[service.APN]
-				if at == nil {
-					at = map[netip.Prefix]gtp.IMSI{}
-					all.owners[service.APN] = at
-				}
+			at := all.owners[service.APN]
+			for p := range service.owned {
 				if other, taken := at[p]; taken {
 					return nil, fmt.Errorf("subscribers %s and %s have the same address: %s at access point %s", min(imsi.String(), other.String()), max(imsi.String(), other.String()), p, service.APN)
 				}
@@ -115,6 +113,21 @@ func NewSubscribers(by map[gtp.IMSI]Subscription) (*Subscribers, error) {
 		}
 	}
 	return all, nil
+}
+
+// ownedAt counts the addresses that are somebody's, by access points: a table that grows as it is filled costs
+// twice as much.
+func ownedAt(by map[gtp.IMSI]Subscription) map[string]int {
+	counts := map[string]int{}
+	for _, subscription := range by {
+		for i := range subscription.APNs {
+			service := &subscription.APNs[i]
+			for range service.owned {
+				counts[service.APN]++
+			}
+		}
+	}
+	return counts
 }
 
 // All returns what each of them may use; of nil, nothing.
@@ -128,9 +141,10 @@ func (s *Subscribers) All() iter.Seq2[gtp.IMSI, Subscription] {
 // Len is how many there are.
 func (s *Subscribers) Len() int { return len(s.by) }
 
-// checkSubscribers returns why subscribers cannot have the addresses that are theirs. Access points that
-// there are none of may be another node's.
-func (s *Settings) checkSubscribers() error {
+// CheckSubscribers returns why subscribers cannot have the addresses that are theirs. Access points that
+// there are none of may be another node's. It looks at each of them, so an engine, whose packets would wait
+// meanwhile, leaves it to its user; what is no address of the access point is given to nobody.
+func (s *Settings) CheckSubscribers() error {
 	if s.Subscribers == nil {
 		return nil
 	}

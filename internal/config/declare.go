@@ -180,7 +180,7 @@ func (c *Checker) at(key string) string {
 func (c *checker) single(file map[string]any) {
 	for _, s := range c.singles {
 		table, _ := file[s.name].(map[string]any)
-		key.Decode(s.keys, table, s.name, faults{c})
+		key.Decode(s.keys, table, key.At(s.name, faults{c}))
 		s.check(&Checker{c, s.name})
 	}
 }
@@ -188,19 +188,25 @@ func (c *checker) single(file map[string]any) {
 // instances reads the sections of which instances are made.
 func (c *checker) instances(file map[string]any) (instances []Instance) {
 	for _, section := range c.sections {
-		tables, _ := file[section.Name].([]any)
-		c.headless(section.Name, file[section.Name])
-		for i, raw := range tables {
-			path := fmt.Sprintf("%s[%d]", section.Name, i)
-			table, ok := raw.(map[string]any)
-			if !ok {
-				c.fail(path, fmt.Sprintf("this is %s where a section is wanted", kindOf(raw)), "write [["+section.Name+"]] on a line of its own and its keys below")
-				continue
-			}
-			instances = append(instances, c.instance(section, path, table))
-		}
+		c.eachSection(section.Name, file, func(n int, table map[string]any) {
+			instances = append(instances, c.instance(section, fmt.Sprintf("%s[%d]", section.Name, n), table))
+		})
 	}
 	return instances
+}
+
+// eachSection calls a function with all sections of a name.
+func (c *checker) eachSection(name string, file map[string]any, call func(n int, table map[string]any)) {
+	tables, _ := file[name].([]any)
+	c.headless(name, file[name])
+	for n, raw := range tables {
+		table, ok := raw.(map[string]any)
+		if !ok {
+			c.fail(fmt.Sprintf("%s[%d]", name, n), fmt.Sprintf("this is %s where a section is wanted", kindOf(raw)), "write [["+name+"]] on a line of its own and its keys below")
+			continue
+		}
+		call(n, table)
+	}
 }
 
 // headless finds what belongs to a section, such as one of its own, where none has begun.
@@ -218,7 +224,7 @@ func (c *checker) headless(section string, raw any) {
 func (c *checker) instance(section Section, path string, table map[string]any) Instance {
 	i := Instance{Section: section, Settings: section.make(), path: path}
 	keys := section.keys(i.Settings)
-	key.Decode(keys, table, path, faults{c})
+	key.Decode(keys, table, key.At(path, faults{c}))
 	for _, k := range keys {
 		if k.Name == "name" {
 			i.Name, _ = k.Value().(string)

@@ -20,9 +20,6 @@ import (
 // long one.
 const maxSize = 4 << 20
 
-// maxTables bounds a file of sections of one kind, such as that of all subscribers, in bytes.
-const maxTables = 16 << 20
-
 // maxFaults bounds how many faults of a file are told.
 const maxFaults = 100
 
@@ -55,30 +52,6 @@ func Parse(r io.Reader, name string, sections ...Section) (*Config, error) {
 		return nil, c.errs.inOrder()
 	}
 	return config, nil
-}
-
-// ReadTables reads a private file of its own that holds sections of one kind, and checks
-// them together. Only its owner, who is root or the user of this process, and the members
-// of its group may read it. Faults of the text are returned together as Errors.
-func ReadTables[T any](path string, of SectionOf[T], check func([]*T, *Checker)) ([]*T, error) {
-	text, err := ReadPrivate(path, maxTables)
-	if err != nil {
-		return nil, err
-	}
-	text = bytes.TrimPrefix(text, byteOrderMark)
-	c := newChecker(path, text, []Section{of.Section()})
-	c.doc.shown = declaration.Shown(c.sections[0].Keys())
-	var tables []*T
-	if file, ok := c.decode(text); ok {
-		for _, i := range c.instances(file) {
-			tables = append(tables, i.Settings.(*T))
-		}
-		check(tables, &Checker{c, ""})
-	}
-	if len(c.errs) > 0 {
-		return nil, c.errs.inOrder()
-	}
-	return tables, nil
 }
 
 // checker collects the faults of one file.

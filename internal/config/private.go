@@ -3,6 +3,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -43,14 +44,15 @@ func ReadPrivate(path string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := io.ReadAll(io.LimitReader(file, limit+1))
-	if err != nil {
+	// Read at once, a file of many MiB costs no more than its size; one that grows meanwhile is read to its end.
+	text := bytes.NewBuffer(make([]byte, 0, min(info.Size(), limit)+bytes.MinRead))
+	if _, err := text.ReadFrom(io.LimitReader(file, limit+1)); err != nil {
 		return nil, fmt.Errorf("cannot read %s: %w", path, err)
 	}
-	if int64(len(text)) > limit {
+	if int64(text.Len()) > limit {
 		return nil, fmt.Errorf("%s is larger than %d bytes, and more is not read: name the right file", path, limit)
 	}
-	return text, nil
+	return text.Bytes(), nil
 }
 
 // CheckPrivate returns why a file must not hold secrets: it is no file, others

@@ -4,6 +4,7 @@ package subscriber
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -13,19 +14,12 @@ import (
 // Read reads a file of subscribers: a [[subscriber]] section for each. The file holds secrets,
 // so strangers may not read it.
 func Read(path string) (*File, error) {
-	list, err := config.ReadTables(path, section, unique)
+	f := new(File)
+	all, err := config.ReadTables(path, section, f.index)
 	if err != nil {
 		return nil, err
 	}
-	f := &File{All: list, imsi: map[string]*Subscriber{}, private: map[string]*Subscriber{}, public: map[string]*Subscriber{}}
-	for _, s := range list {
-		f.imsi[s.IMSI], f.private[s.PrivateID] = s, s
-		for _, id := range s.PublicIDs {
-			f.public[canonical(id)] = s
-		}
-	}
-	delete(f.imsi, "")
-	delete(f.private, "")
+	f.All = all
 	return f, nil
 }
 
@@ -102,31 +96,54 @@ func (s *Subscriber) checkAKA(c *config.Checker) {
 	}
 }
 
-// unique wants each name, and at an access point each address, to be that of one subscriber.
-func unique(all []*Subscriber, c *config.Checker) {
-	seen := map[string]bool{}
-	one := func(path, kind, value string) {
-		if value != "" && seen[kind+value] && !c.Failed(path) {
+// owned is an address, or a prefix without its length, at an access point in small letters.
+type owned struct {
+	apn     string
+	address netip.Addr
+}
+
+// index finds subscribers by their names, and wants each name, and at an access point each address, to be that of
+// one of them.
+func (f *File) index(all []*Subscriber, c *config.Checker) {
+	f.imsi, f.private, f.public = make(map[string]*Subscriber, len(all)), map[string]*Subscriber{}, map[string]*Subscriber{}
+	msisdn, owners := map[string]*Subscriber{}, make(map[owned]*Subscriber, len(all))
+	twice := func(value any, path string, at ...any) {
+		if path = fmt.Sprintf(path, at...); !c.Failed(path) {
 			c.Fail(path, fmt.Sprintf("%s is there twice", value), "keep it with one subscriber")
 		}
-		seen[kind+value] = true
 	}
 	for i, s := range all {
-		at := fmt.Sprintf("subscriber[%d]", i)
-		one(at+".imsi", "imsi ", s.IMSI)
-		one(at+".msisdn", "msisdn ", s.MSISDN)
-		one(at+".private_id", "private ", s.PrivateID)
+		if s.IMSI != "" && !first(f.imsi, s.IMSI, s) {
+			twice(s.IMSI, "subscriber[%d].imsi", i)
+		}
+		if s.MSISDN != "" && !first(msisdn, s.MSISDN, s) {
+			twice(s.MSISDN, "subscriber[%d].msisdn", i)
+		}
+		if s.PrivateID != "" && !first(f.private, s.PrivateID, s) {
+			twice(s.PrivateID, "subscriber[%d].private_id", i)
+		}
 		for j, id := range s.PublicIDs {
-			one(fmt.Sprintf("%s.public_ids[%d]", at, j), "public ", canonical(id))
+			if id = canonical(id); !first(f.public, id, s) {
+				twice(id, "subscriber[%d].public_ids[%d]", i, j)
+			}
 		}
 		for j, a := range s.APNs {
 			apn := strings.ToLower(a.Name)
-			if a.Address4.IsValid() {
-				one(fmt.Sprintf("%s.apn[%d].address4", at, j), apn+" ", a.Address4.String())
+			if a.Address4.IsValid() && !first(owners, owned{apn, a.Address4}, s) {
+				twice(a.Address4, "subscriber[%d].apn[%d].address4", i, j)
 			}
-			if a.Prefix6.IsValid() {
-				one(fmt.Sprintf("%s.apn[%d].prefix6", at, j), apn+" ", a.Prefix6.String())
+			if a.Prefix6.IsValid() && !first(owners, owned{apn, a.Prefix6.Addr()}, s) {
+				twice(a.Prefix6, "subscriber[%d].apn[%d].prefix6", i, j)
 			}
 		}
 	}
+}
+
+// first gives something to a subscriber, if it is nobody's yet.
+func first[K comparable](of map[K]*Subscriber, what K, s *Subscriber) bool {
+	if of[what] != nil {
+		return false
+	}
+	of[what] = s
+	return true
 }

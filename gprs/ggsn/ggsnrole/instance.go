@@ -77,7 +77,7 @@ func New(cfg Settings, log *slog.Logger) (*GGSN, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := engineSettings(&cfg, who, nil, 0); err != nil {
+	if err := fits(&cfg, who); err != nil {
 		return nil, err
 	}
 	if err := cfg.examineRADIUS(); err != nil {

@@ -21,7 +21,7 @@ func (g *GGSN) Prepare(next Settings) (role.Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := engineSettings(&next, who, nil, 0); err != nil {
+	if err := fits(&next, who); err != nil {
 		return nil, err
 	}
 	links := next.interfaces()

@@ -48,6 +48,15 @@ func engineSettings(s *Settings, who *ggsn.Subscribers, at map[string]own, count
 	return e, e.Check()
 }
 
+// fits returns why a configuration cannot be, or subscribers not have what is theirs at its access points.
+func fits(s *Settings, who *ggsn.Subscribers) error {
+	e, err := engineSettings(s, who, nil, 0)
+	if err != nil {
+		return err
+	}
+	return e.CheckSubscribers()
+}
+
 // engine turns an access point into the engine's, with the number of its network.
 func (a *APN) engine(vrf uint8) ggsn.APN {
 	e := ggsn.APN{

@@ -59,6 +59,9 @@ func BenchmarkReloadStatic(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
+		if err := fits(&cfg, next); err != nil {
+			b.Fatal(err)
+		}
 		settings, err := engineSettings(&cfg, next, map[string]own{"": source}, 7)
 		if err != nil {
 			b.Fatal(err)

@@ -24,7 +24,7 @@ func readSubscribers(path string) (*ggsn.Subscribers, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := map[gtp.IMSI]ggsn.Subscription{}
+	all := make(map[gtp.IMSI]ggsn.Subscription, len(file.All))
 	for _, one := range file.All {
 		if one.IMSI == "" { // of SIP alone
 			continue
@@ -74,7 +74,7 @@ func examineSubscribers(s *Settings) []role.Finding {
 	if err != nil {
 		return role.Problems(err)
 	}
-	if _, err := engineSettings(s, who, nil, 0); err != nil {
+	if err := fits(s, who); err != nil {
 		return role.Problems(fmt.Errorf("%s %q: %s: %w", name, s.Name, s.SubscribersFile, err))
 	}
 	if why := nobody(s.SubscribersFile, who); why != "" {

@@ -86,6 +86,23 @@ func TestSubscribersMissing(t *testing.T) {
 	}
 }
 
+// TestStaticElsewhere: neither a start nor a reload takes an address that the access point has not.
+func TestStaticElsewhere(t *testing.T) {
+	cfg := written(t, "", "")
+	g, err := New(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.SubscribersFile = writeSubscribers(t, "[[subscriber]]\nimsi = \"240010000000001\"\n[[subscriber.apn]]\nname = \"internet\"\naddress4 = \"10.99.0.1\"\n")
+	const want = "none of the static addresses of access point internet"
+	if _, err := New(cfg, g.log); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("at the start: %v", err)
+	}
+	if _, err := g.Prepare(cfg); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("by a reload: %v", err)
+	}
+}
+
 // TestNobodyIsLogged has a node begin with a file that lets nobody in.
 func TestNobodyIsLogged(t *testing.T) {
 	cfg := written(t, "", "")

@@ -35,13 +35,14 @@ type Key struct {
 
 	std    any      // the default, as the file would have it
 	unless []string // keys that, when they change too, have this one wait for a restart
-	decode func(raw any, path string, to Reporter)
+	decode func(raw any, at *Place)
 	field  reflect.Value // what the key is bound to
 	// entry are the keys of an entry of a list of named tables, and filled tells that there
 	// must be one.
 	entry  func() []Key
 	filled bool
 	hidden bool
+	copied bool // the field has its default, by a [Decoder]
 	// merge is [Merge] of the entries of two lists of tables.
 	merge func(running, next any) (merged any, needsRestart []string)
 }
@@ -64,10 +65,10 @@ func Example(value any) any { return example{value, false} }
 func Of[T any](name string, field *T, std any, parse Parser[T], reload Reload, help string) Key {
 	return Key{
 		Name: name, Reload: reload, Help: help, std: std, field: reflect.ValueOf(field).Elem(),
-		decode: func(raw any, path string, to Reporter) {
+		decode: func(raw any, at *Place) {
 			value, f := parse(raw)
 			if f != nil {
-				to.Wrong(path, f)
+				at.wrong(f)
 				return
 			}
 			*field = value
@@ -133,7 +134,7 @@ func (k *Key) setDefault() {
 		k.field.Set(same.Elem())
 		return
 	}
-	k.decode(written(k.std), k.Name, refused{})
+	k.decode(written(k.std), At(k.Name, refused{}))
 }
 
 // refused is a [Reporter] of defaults, which nothing is wrong with.
@@ -171,35 +172,22 @@ func SetDefaults(keys []Key) {
 	}
 }
 
-// Reporter takes what is wrong with the keys of a file, by their paths in it, such as
-// "server[0].prefixes".
-type Reporter interface {
-	// Wrong reports a fault of a value.
-	Wrong(path string, f *Fault)
-	// Unknown reports a key that is none of those known.
-	Unknown(path string, known []string)
-}
-
-// Decode sets fields by a table of the file that stands at path, and all others to
+// Decode sets fields by a table of the file that stands at a place, and all others to
 // their defaults. A field whose value is wrong keeps its default.
-func Decode(keys []Key, table map[string]any, path string, to Reporter) {
+func Decode(keys []Key, table map[string]any, at *Place) {
 	known := 0
 	for i := range keys {
 		k := &keys[i]
-		k.setDefault()
+		if !k.copied {
+			k.setDefault()
+		}
 		if raw, there := table[k.Name]; there {
 			known++
-			k.decode(raw, path+"."+k.Name, to)
+			at.below(k, raw)
 		}
 	}
-	if known == len(table) {
-		return
-	}
-	names := Names(keys)
-	for name := range table {
-		if !slices.Contains(names, name) {
-			to.Unknown(path+"."+name, names)
-		}
+	if known < len(table) {
+		at.unknown(table, Names(keys))
 	}
 }
 

@@ -92,7 +92,7 @@ func TestDecode(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var got values
 			var faults heard
-			Decode(got.keys(), tt.table, "s", &faults)
+			Decode(got.keys(), tt.table, At("s", &faults))
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("values (-want +got):\n%s", diff)
 			}
@@ -100,6 +100,28 @@ func TestDecode(t *testing.T) {
 				t.Errorf("faults (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestDecoder makes values of table after table: each is as if it were alone, and shares nothing with another.
+func TestDecoder(t *testing.T) {
+	type table = map[string]any
+	full := table{"name": "y", "port": int64(8), "wait": "3s", "words": list{"b"}, "on": false, "entry": list{table{"name": "b", "size": int64(3)}, table{}}}
+	d := NewDecoder((*values).keys)
+	var made, want []values
+	for _, one := range []table{full, {}, {"wait": "1h", "entry": list{"b"}}, full, {"entry": list{table{}}}, {}} {
+		var alone values
+		Decode(alone.keys(), one, At("s", new(heard)))
+		want = append(want, alone)
+		made = append(made, d.Decode(one, At("s", new(heard))))
+	}
+	if diff := cmp.Diff(want, made); diff != "" {
+		t.Errorf("(-each alone +one after the other):\n%s", diff)
+	}
+	made[1].Words[0] = "changed"
+	made[0].Entries[0].Name = "changed"
+	if got := []string{made[2].Words[0], made[5].Words[0], made[3].Entries[0].Name, d.Decode(table{}, At("s", new(heard))).Words[0]}; !slices.Equal(got, []string{"a", "a", "b", "a"}) {
+		t.Errorf("what is changed in one value is seen in another: %v", got)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"sync"
 )
 
 // Tables declares a key whose value is a list of tables, [[section.name]], each with keys
@@ -14,25 +15,26 @@ import (
 // default is an empty list. Where one of its keys is an [Identity], a reload goes by the
 // entry: reload says whether entries may come and go, and each key what may become of it.
 func Tables[T any](name string, field *[]T, noun, example string, keys func(*T) []Key, reload Reload, help string) Key {
+	decoder := sync.OnceValue(func() *Decoder[T] { return NewDecoder(keys) })
 	return Key{
 		Name: name, Reload: reload, Help: help, std: []string{}, entry: func() []Key { return keys(new(T)) }, field: reflect.ValueOf(field).Elem(),
 		merge: func(running, next any) (any, []string) {
 			return mergeTables(name, keys, reload, running.([]T), next.([]T))
 		},
-		decode: func(raw any, path string, to Reporter) {
+		decode: func(raw any, at *Place) {
 			list, ok := raw.([]any)
 			if !ok {
-				to.Wrong(path, Wrong(fmt.Sprintf("write [[%s]] on a line of its own, once for each %s", index.ReplaceAllString(path, ""), noun), "this is %s where a list of %ss is wanted", KindOf(raw), noun))
+				at.wrong(Wrong(fmt.Sprintf("write [[%s]] on a line of its own, once for each %s", index.ReplaceAll(at.path, nil), noun), "this is %s where a list of %ss is wanted", KindOf(raw), noun))
 				return
 			}
 			entries := make([]T, len(list))
 			for i, one := range list {
 				table, ok := one.(map[string]any)
 				if !ok {
-					to.Wrong(path, &Fault{fmt.Sprintf("this is %s where a %s is wanted", KindOf(one), noun), "write " + example, i + 1})
+					at.wrong(&Fault{fmt.Sprintf("this is %s where a %s is wanted", KindOf(one), noun), "write " + example, i + 1})
 					continue
 				}
-				Decode(keys(&entries[i]), table, fmt.Sprintf("%s[%d]", path, i), to)
+				at.entry(i, func() { entries[i] = decoder().Decode(table, at) })
 			}
 			*field = entries
 		},
