@@ -14,7 +14,10 @@ import (
 	"github.com/isthmus-net/isthmus/internal/radius"
 )
 
-var errNoRecord = errors.New("this is no accounting record")
+var (
+	errNoRecord   = errors.New("this is no accounting record")
+	errLongRecord = errors.New("no packet has room for this accounting record")
+)
 
 // statusOf is the Acct-Status-Type of each kind of event.
 var statusOf = [...]uint32{
