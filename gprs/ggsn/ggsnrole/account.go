@@ -60,7 +60,7 @@ func (a *asker) attributes(e *ggsn.Event) (to radius.Attributes) {
 	if e.Kind == ggsn.ContextCreated {
 		return to
 	}
-	to.Seconds(radius.AcctSessionTime, e.Time.Sub(x.Created))
+	to.Seconds(radius.AcctSessionTime, e.Age)
 	to.Counter(radius.AcctInputOctets, radius.AcctInputGigawords, x.Up.Octets)
 	to.Counter(radius.AcctOutputOctets, radius.AcctOutputGigawords, x.Down.Octets)
 	to.Integer(radius.AcctInputPackets, uint32(x.Up.Packets))

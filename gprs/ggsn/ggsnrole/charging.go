@@ -105,7 +105,7 @@ func (c *charger) charge(e *ggsn.Event) Charge {
 	of := x.Account
 	r := Charge{
 		Session: sessionID(c.at[0], x.ChargingID, x.Created), Node: c.name, Gateways: c.at, Context: contextOf(x), User: string(of.User),
-		RAT: uint8(of.RAT.Value), QoS: qosText(x.QoS), Closed: e.Time.UTC().Truncate(time.Second), Duration: int64(e.Time.Sub(x.Created) / time.Second),
+		RAT: uint8(of.RAT.Value), QoS: qosText(x.QoS), Closed: e.Time.UTC().Truncate(time.Second), Duration: int64(e.Age / time.Second),
 		Cause: e.End.String(), Last: e.Last,
 	}
 	if of.IMEI.Present {
