@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -91,12 +92,33 @@ func (c *charger) add(events []ggsn.Event) {
 }
 
 func (c *charger) write() error {
-	file, err := os.OpenFile(c.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	file, err := os.OpenFile(c.path, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = file.Write(c.lines)
-	return errors.Join(err, file.Close())
+	return errors.Join(appendLines(file, c.lines), file.Close())
+}
+
+// appendLines appends all lines, or none where the disk is full. Half a line, which a crash has left, does not
+// become one with the first of them.
+func appendLines(file *os.File, lines []byte) error {
+	end, err := file.Seek(0, io.SeekEnd)
+	if err != nil || len(lines) == 0 {
+		return err
+	}
+	last := []byte{'\n'}
+	if end > 0 {
+		if _, err := file.ReadAt(last, end-1); err != nil {
+			return err
+		}
+	}
+	if last[0] != '\n' {
+		lines = append([]byte{'\n'}, lines...)
+	}
+	if _, err = file.Write(lines); err != nil {
+		return errors.Join(err, file.Truncate(end))
+	}
+	return nil
 }
 
 // charge is the record of a context that has ended.
