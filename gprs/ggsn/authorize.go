@@ -64,6 +64,8 @@ const (
 // heldCreate is a Create Request that waits.
 type heldCreate struct {
 	key     heldKey
+	of      heldContext
+	node    netip.Addr // that has the control plane
 	ticket  uint64
 	socket  Socket
 	from    netip.AddrPort
@@ -79,17 +81,26 @@ type heldKey struct {
 	hash uint64
 }
 
-// held are the requests that wait, in the order of their time.
+// heldContext is the context that is asked for: see [Engine.contextsOf].
+type heldContext struct {
+	tid  gtp.TID
+	imei bool
+}
+
+// held are the requests that wait, in the order of their time, one at most for a context.
 type held struct {
 	byKey    map[heldKey]*heldCreate
+	byOf     map[heldContext]*heldCreate
 	byTicket map[uint64]*heldCreate
 	queue    []*heldCreate
 	ticket   uint64 // the last one
 }
 
 func newHeld() held {
-	return held{byKey: make(map[heldKey]*heldCreate), byTicket: make(map[uint64]*heldCreate)}
+	return held{byKey: make(map[heldKey]*heldCreate), byOf: make(map[heldContext]*heldCreate), byTicket: make(map[uint64]*heldCreate)}
 }
+
+func heldContextOf(tid gtp.TID, m marks) heldContext { return heldContext{tid, m&markIMEI != 0} }
 
 func (t *transaction) heldKey() heldKey { return heldKey{t.from, t.key(), t.hash} }
 
@@ -111,6 +122,9 @@ func (h *held) take(ticket uint64) *heldCreate {
 		one.done = true
 		delete(h.byTicket, ticket)
 		delete(h.byKey, one.key)
+		if h.byOf[one.of] == one {
+			delete(h.byOf, one.of)
+		}
 	}
 	return one
 }
@@ -123,10 +137,10 @@ func (e *Engine) ask(t *transaction, m *gtp.CreateRequest, made *session) gtp.Ca
 	}
 	e.held.ticket++
 	one := &heldCreate{
-		key: t.heldKey(), ticket: e.held.ticket, socket: t.socket, from: t.from,
+		key: t.heldKey(), of: heldContextOf(made.tid, made.marks), node: e.peers.at(made.peer).addr, ticket: e.held.ticket, socket: t.socket, from: t.from,
 		message: append([]byte(nil), t.message...), until: t.at + e.patience(),
 	}
-	e.held.byKey[one.key], e.held.byTicket[one.ticket] = one, one
+	e.held.byKey[one.key], e.held.byOf[one.of], e.held.byTicket[one.ticket] = one, one, one
 	e.held.queue = append(e.held.queue, one)
 	e.stats.Asked++
 	info := e.describeSession(made)
@@ -191,6 +205,10 @@ func (e *Engine) heldDue(c call) {
 // goOn handles a request anew, of which is known whether it is granted.
 func (e *Engine) goOn(one *heldCreate, g *Grant, c call) {
 	t := transaction{call: c, socket: one.socket, from: one.from, message: one.message, hash: one.key.hash, grant: g}
+	if h := e.byAddress[addressKey(one.node.As16())]; h != 0 && one.ticket <= e.peers.at(h).forgotten {
+		e.stats.Dropped[CreateForgotten]++
+		return
+	}
 	var ok bool
 	if t.ph, t.p, ok = e.peerOf(one.from.Addr()); !ok {
 		e.stats.Dropped[PeersFull]++
@@ -203,6 +221,12 @@ func (e *Engine) goOn(one *heldCreate, g *Grant, c call) {
 	if r := e.create(&t); r != none {
 		e.stats.Dropped[r]++
 	}
+}
+
+// supersede refuses a request that waits, since a later one for the same context counts (TS 29.060 section
+// 7.3.1): its SGSN, which may be another one by now, need not repeat it.
+func (e *Engine) supersede(one *heldCreate, c call) {
+	e.goOn(e.held.take(one.ticket), &Grant{Verdict: Unknown}, c)
 }
 
 // granted returns the cause for which a request is not granted, if it is not.

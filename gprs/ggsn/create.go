@@ -31,6 +31,7 @@ func (e *Engine) create(t *transaction) Reason {
 		return CreateWaiting
 	}
 	made := session{tid: tid, version: t.header.Version, peerTEID: m.TEIDControl.Value, msisdn: m.MSISDN.Value, createdAt: t.seconds(), marks: marked}
+	before := e.held.byOf[heldContextOf(tid, marked)]
 	x, cause := e.createPrimary(t, m, &made, old)
 	switch {
 	case cause != 0:
@@ -38,6 +39,9 @@ func (e *Engine) create(t *transaction) Reason {
 	case x != 0:
 		e.created(t, x, m)
 		e.greet(x, t.call)
+	}
+	if cause == 0 && before != nil {
+		e.supersede(before, t.call)
 	}
 	return none
 }
@@ -87,10 +91,12 @@ func (e *Engine) createPrimary(t *transaction, m *gtp.CreateRequest, made *sessi
 	if cause := t.grant.cause(); cause != 0 {
 		return 0, cause
 	}
+	if t.grant == nil { // of one that has waited, it was heard when it came
+		e.heardCounter(t, control, m.Recovery, 0)
+	}
 	if a.Authorize && t.grant == nil {
 		return 0, e.ask(t, m, made)
 	}
-	e.heardCounter(t, control, m.Recovery, 0)
 	if !e.room(t.ph, old, t.call) {
 		return 0, gtp.CauseNoResources
 	}

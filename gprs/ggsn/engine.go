@@ -18,8 +18,10 @@ const maxContexts = 1 << 24
 // Engine is one GGSN. Make one with [New]. It is used by one caller at a time.
 type Engine struct {
 	settings Settings
-	epoch    time.Time
+	epoch    time.Time     // from which it counts time
+	born     time.Time     // by which contexts say when they began: the first engine's epoch
 	at       time.Duration // of the call that is under way, since the epoch
+	now      time.Time     // likewise, by the clock of the day
 	random   *rand.Rand
 	hashSeed [2]uint64
 	own4     uint32 // Settings.Address4 and Address6
@@ -106,7 +108,7 @@ func New(s Settings, now time.Time, random io.Reader) (*Engine, error) {
 	}
 	e := &Engine{
 		drain: drain{at: never}, restAt: never, held: newHeld(), terms: make(map[handle]Terms), accounts: make(map[handle]*accounting),
-		epoch: now, random: rand.New(rand.NewChaCha8(seed)),
+		epoch: now, born: now, now: now, random: rand.New(rand.NewChaCha8(seed)),
 		byTID: make(map[gtp.TID]handle), byIMEI: make(map[gtp.TID]handle), byTEID: make(map[uint32]handle), byControl: make(map[uint32]handle), byPeer: make(map[peerTEID]handle),
 		filters: make(map[handle]filters), changes: make(map[handle]change), delegations: make(delegations), routes: make(map[handle][]Route), byAddress: make(map[addressKey]handle),
 		bySequence: make(map[requestKey]handle),
@@ -134,7 +136,7 @@ type call struct {
 }
 
 func (e *Engine) begin(now time.Time, out *Output) call {
-	e.at = now.Sub(e.epoch)
+	e.at, e.now = now.Sub(e.epoch), now
 	return call{now: now, at: e.at, out: out}
 }
 

@@ -141,7 +141,7 @@ func (e *Engine) describe(h handle) ContextInfo {
 	info.ChargingID, info.QoS, info.Up, info.Down = x.chargingID, x.qos, x.up.Traffic, x.down.Traffic
 	info.Limit, info.AMBR, info.DSCP = Rates{x.up.rate(), x.down.rate()}, e.ambrOf(s), x.mark
 	info.OverUp, info.OverDown = x.up.over, x.down.over
-	info.Created, info.LastSeen = e.epoch.Add(x.createdAt), e.epoch.Add(seconds(x.lastSeen))
+	info.Created, info.LastSeen = e.born.Add(x.createdAt), e.epoch.Add(seconds(x.lastSeen))
 	info.Account, info.Routes = e.accountOf(x.session), e.routesTo(x.session)
 	if s.has.has(TypeIPv4) {
 		info.Address4 = addr4(s.address)
@@ -170,5 +170,5 @@ func (e *Engine) describeSession(s *session) ContextInfo {
 func (e *Engine) tell(c call, kind EventKind, h handle, why End) {
 	x := e.contexts.at(h)
 	s := e.sessions.at(x.session)
-	c.event(Event{Kind: kind, Peer: e.peers.at(s.peer).addr, Context: e.describe(h), End: why, Last: s.first == h && x.next == 0})
+	c.event(Event{Kind: kind, Peer: e.peers.at(s.peer).addr, Context: e.describe(h), Age: c.at - x.createdAt, End: why, Last: s.first == h && x.next == 0})
 }

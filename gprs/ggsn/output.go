@@ -76,8 +76,10 @@ type Event struct {
 	Time time.Time
 	Peer netip.Addr // the node at the other end
 	// Context is that of ContextCreated, ContextUpdated, ContextCounted and ContextDeleted, at that
-	// time; End says why it was deleted. Last tells that its session has no other.
+	// time, and Age how long it has lasted then, whatever clock was set meanwhile; End says why it was
+	// deleted. Last tells that its session has no other.
 	Context ContextInfo
+	Age     time.Duration
 	End     End
 	Last    bool
 	// Port is that of the path, 2123, 2152 or 3386, which PathDown, PathUp and PathReleased are of.

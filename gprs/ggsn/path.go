@@ -135,6 +135,7 @@ var restartNews = ratelimit.PerSecond(1, 5)
 func (e *Engine) recovered(p *peer, counter uint8, except handle, c call) {
 	if p.known && p.restart != counter {
 		e.stats.Restarts++
+		p.forgotten = e.held.ticket
 		n := e.releaseAll(p, EndPeerRestart, except, func(*session) bool { return true })
 		if p.news.Allow(restartNews, c.now) {
 			c.event(Event{Kind: PeerRestarted, Peer: p.addr, Contexts: n})

@@ -21,21 +21,23 @@ const (
 
 // peer is a node at the other end: an SGSN, or what has the user plane for it.
 type peer struct {
-	addr     netip.Addr
-	restart  uint8
-	known    bool // restart was heard
-	paths    [numPaths]path
-	sessions handle // whose control plane it has
-	users    handle // contexts whose user plane it has
-	contexts int    // of users
-	held     int    // contexts that count as its
-	names    int    // nodes that it was the first to name
-	requests ratelimit.Bucket
-	errors   ratelimit.Bucket
-	news     ratelimit.Bucket // of restarts
-	answers  answers
-	seen     time.Duration // when it was last looked for
-	namer    handle        // the node that named it, if it is no peer or was not heard since
+	addr    netip.Addr
+	restart uint8
+	known   bool // restart was heard
+	// forgotten is the ticket of the last request that waited when the node restarted: see [heldCreate].
+	forgotten uint64
+	paths     [numPaths]path
+	sessions  handle // whose control plane it has
+	users     handle // contexts whose user plane it has
+	contexts  int    // of users
+	held      int    // contexts that count as its
+	names     int    // nodes that it was the first to name
+	requests  ratelimit.Bucket
+	errors    ratelimit.Bucket
+	news      ratelimit.Bucket // of restarts
+	answers   answers
+	seen      time.Duration // when it was last looked for
+	namer     handle        // the node that named it, if it is no peer or was not heard since
 }
 
 // path is what a node is asked by one of its ports.

@@ -21,6 +21,7 @@ const (
 	LabelGuessed                                           // a request for a context of version 0 that too many have named by wrong flow labels
 	CreateLate                                             // a Create Request that came before, of a context that has ended
 	CreateWaiting                                          // one that came before, and waits to be authorized
+	CreateForgotten                                        // one that has waited, of an SGSN that has restarted since
 
 	// G-PDUs.
 	TEIDUnknown      // of no context
@@ -58,7 +59,7 @@ const none Reason = 0
 const NumReasons = int(numReasons)
 
 var reasonNames = [numReasons - Stranger]string{
-	"stranger", "peers_full", "request_rate", "response_unknown", "extension_unknown", "sequence_missing", "indication_wrong", "label_guessed", "create_late", "create_waiting",
+	"stranger", "peers_full", "request_rate", "response_unknown", "extension_unknown", "sequence_missing", "indication_wrong", "label_guessed", "create_late", "create_waiting", "create_forgotten",
 	"teid_unknown", "outer_source", "not_ip", "wrong_family", "spoofed_ipv4", "spoofed_ipv6", "spoofed_link_local",
 	"link_scope", "link_control", "multicast", "own_address", "bad_destination", "user_denied",
 	"hop_limit", "too_big", "over_rate",

@@ -71,14 +71,13 @@ func (r *resuming) all() (lost int) {
 	if !r.record(&h) || h.Magic != storedMagic {
 		return 1
 	}
-	// The epoch is moved on the clock of now, so that it goes on when that of the day is set.
-	past := r.call.now.Sub(time.Unix(0, h.Epoch))
-	if past > maxPast {
+	// The epoch is moved on the clock of now, so that it goes on when that of the day is set. Where that was
+	// set back, no time has passed.
+	passed := max(0, r.call.now.Sub(time.Unix(0, h.Now)))
+	if h.At < 0 || time.Duration(h.At) > maxPast || passed > maxPast-time.Duration(h.At) {
 		return max(1, int(h.Contexts))
 	}
-	if past > 0 {
-		r.epoch = r.call.now.Add(-past)
-	}
+	r.epoch, r.born = r.call.now.Add(-passed-time.Duration(h.At)), time.Unix(0, h.Born).In(r.call.now.Location())
 	r.call = r.begin(r.call.now, r.out)
 	r.settings.RestartCounter, r.chargingID, r.hashSeed = h.Restart, h.ChargingID, h.HashSeed
 	if !r.readPeers(&h) || !r.readNames(int(h.Names)) {

@@ -11,14 +11,16 @@ import (
 )
 
 // storedMagic begins what is stored; its last octet is the version of the form.
-const storedMagic uint32 = 0x49474707
+const storedMagic uint32 = 0x49474708
 
 // storedHeader is followed by the nodes, by the access points, by the sessions, each followed
 // by its contexts, and by leases that are held. An access point is its name behind its
 // length, and the prefixes of each of its leases, and of its routes, behind their number. Delegated prefixes end it.
 type storedHeader struct {
 	Magic                    uint32
-	Epoch                    int64 // nanoseconds of Unix, from which the times below count
+	Born                     int64 // nanoseconds of Unix by which contexts say when they began
+	Now                      int64 // the same, when this was stored
+	At                       int64 // then, in the nanoseconds that the times below have
 	Restart                  uint8
 	Address4, Address6       [16]byte // where SGSNs reached the node; zero: nowhere
 	ChargingID               uint32
@@ -107,7 +109,7 @@ type storedLease struct {
 // no longer have their access point.
 func (e *Engine) AppendState(b []byte) []byte {
 	h := storedHeader{
-		Magic: storedMagic, Epoch: e.epoch.UnixNano(), Restart: e.settings.RestartCounter, ChargingID: e.chargingID, HashSeed: e.hashSeed, Names: uint32(len(e.apns)),
+		Magic: storedMagic, Born: e.born.UnixNano(), Now: e.now.UnixNano(), At: int64(e.at), Restart: e.settings.RestartCounter, ChargingID: e.chargingID, HashSeed: e.hashSeed, Names: uint32(len(e.apns)),
 		Address4: octets(e.settings.Address4), Address6: octets(e.settings.Address6),
 	}
 	start := len(b)

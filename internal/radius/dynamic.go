@@ -52,7 +52,8 @@ type DynamicStats struct {
 	Dropped              [NumReasons]uint64
 }
 
-// requestKey tells requests apart (RFC 5176 section 2.3).
+// requestKey tells requests apart (RFC 5176 section 2.3). One with an Event-Timestamp is the same from wherever
+// it comes, or who has seen it could send it again from another port (section 6.3).
 type requestKey struct {
 	from          netip.AddrPort
 	id            byte
@@ -167,7 +168,10 @@ func (d *Dynamic) receive(from netip.AddrPort, b []byte, now time.Time, apply Ap
 		return nil, r
 	}
 	d.forget(now)
-	key := requestKey{from, p.Identifier, p.Authenticator}
+	key := requestKey{id: p.Identifier, authenticator: p.Authenticator}
+	if _, dated := asked.FindInteger(EventTimestamp); !dated {
+		key.from = from
+	}
 	if reply, again := d.replies[key]; again {
 		d.stats.Repeated++
 		return reply, 0

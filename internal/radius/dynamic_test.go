@@ -178,7 +178,8 @@ func TestDynamicDropped(t *testing.T) {
 }
 
 // TestDynamicRepeated answers a request that comes again by the same octets, without applying it, until
-// it would be too old; another port, identifier or content makes another request.
+// it would be too old, from whichever port of a client that has the secret; another identifier or content makes
+// another request, and so does another port of one without a timestamp.
 func TestDynamicRepeated(t *testing.T) {
 	w := newDynamicWorld(t)
 	w.cause = SessionNotFound
@@ -190,11 +191,17 @@ func TestDynamicRepeated(t *testing.T) {
 	if again := w.handle(asker, ask); !bytes.Equal(again, reply) || len(w.applied) != 1 || w.d.stats.Repeated != 1 {
 		t.Errorf("again: %x, want %x; applied %d times", again, reply, len(w.applied))
 	}
-	w.handle(netip.AddrPortFrom(asker.Addr(), 40001), ask)
+	another := netip.AddrPortFrom(asker.Addr(), 40001)
+	if replayed := w.handle(another, ask); !bytes.Equal(replayed, reply) || len(w.applied) != 1 || w.d.stats.Repeated != 2 {
+		t.Errorf("replayed: %x, want %x; applied %d times", replayed, reply, len(w.applied))
+	}
 	w.handle(asker, dynamicRequest(DisconnectRequest, 2, secret, start.Add(DynamicWindow)))
 	w.handle(asker, dynamicRequest(DisconnectRequest, 1, secret, start.Add(DynamicWindow-time.Second)))
-	if len(w.applied) != 4 {
-		t.Errorf("%d of 4 requests were applied", len(w.applied))
+	undated := dynamicRequest(DisconnectRequest, 1, secret2, time.Time{})
+	w.handle(second, undated)
+	w.handle(netip.AddrPortFrom(second.Addr(), 40001), undated)
+	if len(w.applied) != 5 {
+		t.Errorf("%d of 5 requests were applied", len(w.applied))
 	}
 	if next := w.d.Next(); !next.Equal(start.Add(2 * DynamicWindow)) {
 		t.Errorf("the next time is %v", next)

@@ -27,6 +27,10 @@ const MaxPassword = 128
 // headerLen is what comes before the attributes: code, identifier, length, authenticator.
 const headerLen = 20
 
+// AccountingRoom is how many octets of attributes an Accounting-Request has room for, beside the
+// Acct-Delay-Time that is added to them.
+const AccountingRoom = radius.MaxPacketLength - headerLen - 6
+
 // signatureLen is the length of a Message-Authenticator with its header.
 const signatureLen = 2 + md5.Size
 

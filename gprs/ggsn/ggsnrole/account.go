@@ -14,7 +14,10 @@ import (
 	"github.com/isthmus-net/isthmus/internal/radius"
 )
 
-var errNoRecord = errors.New("this is no accounting record")
+var (
+	errNoRecord   = errors.New("this is no accounting record")
+	errLongRecord = errors.New("no packet has room for this accounting record")
+)
 
 // statusOf is the Acct-Status-Type of each kind of event.
 var statusOf = [...]uint32{
@@ -57,7 +60,7 @@ func (a *asker) attributes(e *ggsn.Event) (to radius.Attributes) {
 	if e.Kind == ggsn.ContextCreated {
 		return to
 	}
-	to.Seconds(radius.AcctSessionTime, e.Time.Sub(x.Created))
+	to.Seconds(radius.AcctSessionTime, e.Age)
 	to.Counter(radius.AcctInputOctets, radius.AcctInputGigawords, x.Up.Octets)
 	to.Counter(radius.AcctOutputOctets, radius.AcctOutputGigawords, x.Down.Octets)
 	to.Integer(radius.AcctInputPackets, uint32(x.Up.Packets))

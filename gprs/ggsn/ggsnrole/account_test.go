@@ -50,7 +50,7 @@ func told(kind ggsn.EventKind, end ggsn.End) ggsn.Event {
 	qos, _ := gtp.ParseQoS([]byte{2, 0x0b, 0x92, 0x1f})
 	began := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 	return ggsn.Event{
-		Kind: kind, Time: began.Add(90 * time.Second), End: end, Last: true,
+		Kind: kind, Time: began.Add(90 * time.Second), Age: 90 * time.Second, End: end, Last: true,
 		Context: ggsn.ContextInfo{
 			IMSI: imsi, MSISDN: msisdn, NSAPI: 5, APN: "internet", Type: gtp.PDPTypeIPv4v6,
 			Address4: netip.MustParseAddr("10.45.0.1"), Prefix6: netip.MustParsePrefix("2001:db8:6000:1::/64"), InterfaceID: [8]byte{7: 9},

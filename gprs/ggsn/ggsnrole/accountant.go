@@ -32,6 +32,7 @@ type accountant struct {
 	answered uint64            // records that servers have taken
 	doubts   map[uint64]uint64 // answered when a record was given up first
 	aside    []setAside        // records to be left alone for a while, the first of them for the shortest
+	unfit    uint64            // records that no request can be made of
 }
 
 // setAside is a record that no server answers while they do others, and when it is tried again.
@@ -144,7 +145,10 @@ func (a *accountant) send(now time.Time, out *radius.Output) {
 			return
 		}
 		request, err := requestOf(record)
-		if err != nil { // by a journal with a right checksum: it never was one
+		if err != nil { // it must not hold up the others
+			if a.unfit++; a.unfit == 1 {
+				a.log.Error("an accounting record is lost", "record", n, "error", err)
+			}
 			a.spool.Done(n)
 			continue
 		}
@@ -185,8 +189,11 @@ const recordTime = 8
 // requestOf is the Accounting-Request of a record.
 func requestOf(record []byte) (r *radius.Request, err error) {
 	r = &radius.Request{Code: radius.AccountingRequest}
-	if len(record) < recordTime {
+	switch {
+	case len(record) < recordTime: // by a journal with a right checksum: it never was one
 		return nil, errNoRecord
+	case len(record)-recordTime > radius.AccountingRoom:
+		return nil, errLongRecord
 	}
 	r.Time = time.Unix(0, int64(binary.BigEndian.Uint64(record)))
 	r.Attributes, err = radius.ParseAttributes(record[recordTime:])
@@ -263,9 +270,11 @@ func (a *accountant) collect(emit func(role.Metric)) {
 	emit(role.Level("accounting_records", "Accounting records that no server has yet.", float64(spool.Records)))
 	emit(role.Level("accounting_octets", "Octets of these on disk.", float64(spool.Octets)))
 	var aside int
-	a.loop.Do(func(time.Time, *radius.Output) { aside = len(a.aside) })
+	var unfit uint64
+	a.loop.Do(func(time.Time, *radius.Output) { aside, unfit = len(a.aside), a.unfit })
 	emit(role.Level("accounting_records_aside", "Of these, those that no server answers while they do others.", float64(aside)))
 	emit(role.Count("accounting_lost_total", "Starts, Stops and records of the node lost, since accounting_size was reached.", spool.Refused))
+	emit(role.Count("accounting_unfit_total", "Accounting records lost, since no request can be made of them.", unfit))
 	emit(role.Count("accounting_updates_passed_total", "Interim-Updates not told, since a later record of the session replaced them or half of accounting_size was reached.", spool.Passed))
 	a.asker.collect(emit, "accounting")
 }

@@ -108,11 +108,11 @@ func grantOf(a *radius.Answer) (g ggsn.Grant) {
 	return g
 }
 
-// classesOf are the classes that are told again.
+// classesOf are the classes that are told again. One without an octet is none (RFC 2865 section 5).
 func classesOf(a *radius.Attributes) (list [][]byte) {
 	left := maxClass
 	for _, class := range a.All(radius.Class) {
-		if left -= len(class); left >= 0 {
+		if left -= 2 + len(class); left >= 0 && len(class) > 0 {
 			list = append(list, bytes.Clone(class))
 		}
 	}
@@ -120,7 +120,7 @@ func classesOf(a *radius.Attributes) (list [][]byte) {
 }
 
 // minInterim is the shortest interval that a server may say (RFC 2869 section 5.16), and maxClass how
-// much of its classes is told again: a packet has room for that besides the rest.
+// many octets of its classes, with their headers, are told again: a packet has room for that besides the rest.
 const (
 	minInterim = time.Minute
 	maxClass   = 1024

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -91,12 +92,33 @@ func (c *charger) add(events []ggsn.Event) {
 }
 
 func (c *charger) write() error {
-	file, err := os.OpenFile(c.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	file, err := os.OpenFile(c.path, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = file.Write(c.lines)
-	return errors.Join(err, file.Close())
+	return errors.Join(appendLines(file, c.lines), file.Close())
+}
+
+// appendLines appends all lines, or none where the disk is full. Half a line, which a crash has left, does not
+// become one with the first of them.
+func appendLines(file *os.File, lines []byte) error {
+	end, err := file.Seek(0, io.SeekEnd)
+	if err != nil || len(lines) == 0 {
+		return err
+	}
+	last := []byte{'\n'}
+	if end > 0 {
+		if _, err := file.ReadAt(last, end-1); err != nil {
+			return err
+		}
+	}
+	if last[0] != '\n' {
+		lines = append([]byte{'\n'}, lines...)
+	}
+	if _, err = file.Write(lines); err != nil {
+		return errors.Join(err, file.Truncate(end))
+	}
+	return nil
 }
 
 // charge is the record of a context that has ended.
@@ -105,7 +127,7 @@ func (c *charger) charge(e *ggsn.Event) Charge {
 	of := x.Account
 	r := Charge{
 		Session: sessionID(c.at[0], x.ChargingID, x.Created), Node: c.name, Gateways: c.at, Context: contextOf(x), User: string(of.User),
-		RAT: uint8(of.RAT.Value), QoS: qosText(x.QoS), Closed: e.Time.UTC().Truncate(time.Second), Duration: int64(e.Time.Sub(x.Created) / time.Second),
+		RAT: uint8(of.RAT.Value), QoS: qosText(x.QoS), Closed: e.Time.UTC().Truncate(time.Second), Duration: int64(e.Age / time.Second),
 		Cause: e.End.String(), Last: e.Last,
 	}
 	if of.IMEI.Present {

@@ -83,6 +83,9 @@ func changes(c *ggsn.Amendment) bool {
 // readOne reads the attributes of a type.
 func (d *dynamic) readOne(code radius.Code, asked *radius.Attributes, t radius.Type, who *named, change *ggsn.Amendment) radius.ErrorCause {
 	value, _ := asked.Find(t)
+	if len(value) == 0 { // no attribute is (RFC 2865 section 5), and as a name it would fit all that have none
+		return radius.InvalidRequest
+	}
 	text := string(value)
 	ok := true
 	switch t {
@@ -104,7 +107,6 @@ func (d *dynamic) readOne(code radius.Code, asked *radius.Attributes, t radius.T
 		who.number, who.some = &text, true
 	case radius.CalledStationID:
 		who.APN = text
-		ok = text != ""
 	case radius.FramedIPAddress:
 		who.address, ok = asked.FindAddress(t)
 		ok = ok && who.address.Is4()
