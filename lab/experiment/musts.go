@@ -132,6 +132,12 @@ const (
 	figureBillCharge  = "octets by which charging records and RADIUS accounts differ"
 	figureBillNobodys = "records of nobody"
 
+	figureBooksRADIUS  = "octets by which generator and RADIUS accounts differ"
+	figureBooksStatus  = "octets by which generator and status differ"
+	figureBooksStops   = "sessions that have ended without a Stop"
+	figureBooksLost    = "records lost, altered or not due"
+	figureBooksInterim = "octets that Interim-Updates have not told, of those before, or that nobody has sent"
+
 	figureSCTPLaw           = "clocks, the worst: off the law, of a round trip and 5 % of the law"
 	figureSCTPStrict        = "silent cut, by RFC 7829: gap beyond RTO.Min and a round trip of the new way"
 	figureSCTPEarly         = "silent cut, early probe: gap beyond two round trips of the new way"
@@ -261,6 +267,12 @@ var Musts = slices.Concat([]Bound{
 	{sctpSeamlessName, figureSeamlessBack, report.Must{Bound: 20}}, // ms
 	{sctpSeamlessName, figureSeamlessAlive, report.Must{AtLeast: true, Bound: 100}},
 	{sctpSeamlessName, figureSCTPWrong, report.Must{}},
+	{accountingName, figureBooksRADIUS, report.Must{}},
+	{accountingName, figureBillCharge, report.Must{}},
+	{accountingName, figureBooksStatus, report.Must{}},
+	{accountingName, figureBooksStops, report.Must{}},
+	{accountingName, figureBooksLost, report.Must{}},
+	{accountingName, figureBooksInterim, report.Must{}},
 	{testbedBillName, figureBillLess, report.Must{}},
 	{testbedBillName, figureBillCharge, report.Must{}},
 	{testbedBillName, figureBillNobodys, report.Must{}},
