@@ -13,7 +13,7 @@ import (
 type books struct {
 	sessions map[string]*booked // by Acct-Session-Id
 	charges  accounts           // likewise
-	begins   map[string]bool    // Accounting-On: a record each
+	begins   int                // records of Accounting-On; those of one second have one name
 	repeated int                // records that were told again
 	changed  int                // of these, those that tell something else
 }
@@ -27,7 +27,7 @@ type booked struct {
 
 // readBooks reads the files of both servers, and the charging records.
 func (n *accountingNet) readBooks() (b *books, err error) {
-	b = &books{sessions: map[string]*booked{}, begins: map[string]bool{}}
+	b = &books{sessions: map[string]*booked{}}
 	for i := range n.servers {
 		if err := peers.EachDetail(n.servers[i].detail, b.enter); err != nil {
 			return nil, err
@@ -42,7 +42,7 @@ func (n *accountingNet) readBooks() (b *books, err error) {
 func (b *books) enter(r peers.Accounting) {
 	id, octets := r["Acct-Session-Id"], counted{r.Octets("Input"), r.Octets("Output")}
 	if r["Acct-Status-Type"] == "Accounting-On" {
-		b.begins[id] = true
+		b.begins++
 		return
 	}
 	one := b.sessions[id]
@@ -163,7 +163,7 @@ func (b *books) report(n *accountingNet) *report.Report {
 	}{
 		{figureBooksRADIUS, k.radius}, {figureBillCharge, k.charges}, {figureBooksStatus, k.status},
 		{figureBooksStops, uint64(k.stops)},
-		{figureBooksLost, uint64(n.found.lost) + uint64(k.starts+k.ends+b.changed) + uint64(max(0, n.found.starts-len(b.begins)))},
+		{figureBooksLost, uint64(n.found.lost) + uint64(k.starts+k.ends+b.changed) + uint64(max(0, n.found.starts-b.begins))},
 		{figureBooksInterim, k.interims},
 	} {
 		rep.Figures = append(rep.Figures, report.Figure{Name: f.name, Isthmus: report.Measured(float64(f.seen)), Must: must(accountingName, f.name)})

@@ -79,11 +79,13 @@ const (
 	figureOsmoForward = "Isthmus user space / kernel forwarding, packets per second"
 	figureOsmoLatency = "Isthmus user space / osmo-ggsn, median latency"
 
-	figureContexts = "contexts created and deleted in a second of the GGSN's processor"
-	figureCreates  = "created in a second"
-	figureDeletes  = "deleted in a second"
-	figureAttach4  = "from the request to the address"
-	figureAttach6  = "from the request to the advertised address"
+	figureContexts      = "contexts created and deleted in a second of the GGSN's processor"
+	figureAuthenticated = "contexts created with RADIUS authentication in a second of the GGSN's processor"
+	figureAccounted     = "contexts created with RADIUS authentication and accounting in a second of the GGSN's processor"
+	figureCreates       = "created in a second"
+	figureDeletes       = "deleted in a second"
+	figureAttach4       = "from the request to the address"
+	figureAttach6       = "from the request to the advertised address"
 
 	figureLAN         = "LAN address change: time to recovery"
 	figureNATChange   = "NAT address change: time to recovery"
@@ -229,6 +231,7 @@ var Musts = slices.Concat([]Bound{
 	{attachName, figureAttach4, report.Must{Bound: 5}},                         // ms
 	{attachName, figureAttach6, report.Must{Bound: 10}},                        // ms
 	{qosName, figurePoliced, report.Must{AtLeast: true, Bound: 95, Most: 105}}, // % of the rate
+	{attachName, figureAuthenticated, report.Must{AtLeast: true, Bound: 5000}},
 	{attachName, figureContexts, report.Must{AtLeast: true, Bound: 20_000}},
 	{gtpuThroughputName, figureOsmoDown, report.Must{AtLeast: true, Bound: 2}},
 	{gtpuThroughputName, figureOsmoUp, report.Must{AtLeast: true, Bound: 1.5}},
