@@ -62,6 +62,7 @@ var All = []lab.Experiment{
 	ggsnPD,
 	gprsTeredo,
 	gprsQoS,
+	gprsAccounting,
 	gtpuThroughput,
 	gtpuLatency,
 	ims,

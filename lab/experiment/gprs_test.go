@@ -64,3 +64,9 @@ func TestRatesOfContexts(t *testing.T) {
 	t.Parallel()
 	runShort(t, gprsQoS)
 }
+
+// What sessions have carried is the same to the octet by all accounts, whoever is killed; each step checks itself.
+func TestAccounts(t *testing.T) {
+	t.Parallel()
+	runShort(t, gprsAccounting)
+}

@@ -47,31 +47,37 @@ type attached struct {
 const (
 	labT3 = 200 * time.Millisecond
 	labN3 = int(daemonStart / labT3)
+	// labBuffer is what the kernel keeps of answers and packets for an SGSN of the lab: those to some hundred at once.
+	labBuffer = 4 << 20
 )
 
-// startSGSN begins.
+// startSGSN begins, with one context at a time.
 func startSGSN(node *lab.Node, at netip.Addr) (*labSGSN, error) {
-	engine, err := sgsn.New(sgsn.Settings{Addresses: []netip.Addr{at}, T3Response: labT3, N3Requests: labN3}, rand.Reader)
-	if err != nil {
-		return nil, err
+	s := &labSGSN{became: make(chan became, 1)}
+	return s, s.start(node, sgsn.Settings{Addresses: []netip.Addr{at}, T3Response: labT3, N3Requests: labN3}, s.settled)
+}
+
+// start begins. settled is given what comes out of the engine, which it must not call from outside.
+func (s *labSGSN) start(node *lab.Node, settings sgsn.Settings, settled func(*sgsn.Output)) (err error) {
+	if s.engine, err = sgsn.New(settings, rand.Reader); err != nil {
+		return err
 	}
-	s := &labSGSN{engine: engine, became: make(chan became, 1)}
-	s.loop.Engine, s.loop.Settled = engine, s.settled
+	s.loop.Engine, s.loop.Settled = s.engine, settled
 	s.loop.NewOutput = func() *sgsn.Output { return new(sgsn.Output) }
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	s.group.Go(func() error { s.loop.RunTimer(ctx); return nil })
 	for plane := range sgsn.NumPlanes {
-		if err := node.Do(func() error { return s.listen(at, plane) }); err != nil {
-			return nil, errors.Join(err, s.Close())
+		if err := node.Do(func() error { return s.listen(settings.Addresses[0], plane) }); err != nil {
+			return errors.Join(err, s.Close())
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // listen opens the socket of a plane.
 func (s *labSGSN) listen(at netip.Addr, plane sgsn.Plane) error {
-	u, err := port.ListenUDP(port.UDPConfig{Addr: netip.AddrPortFrom(at, plane.Port()), Small: true})
+	u, err := port.ListenUDP(port.UDPConfig{Addr: netip.AddrPortFrom(at, plane.Port()), Small: true, Buffer: labBuffer})
 	if err != nil {
 		return err
 	}

@@ -79,11 +79,13 @@ const (
 	figureOsmoForward = "Isthmus user space / kernel forwarding, packets per second"
 	figureOsmoLatency = "Isthmus user space / osmo-ggsn, median latency"
 
-	figureContexts = "contexts created and deleted in a second of the GGSN's processor"
-	figureCreates  = "created in a second"
-	figureDeletes  = "deleted in a second"
-	figureAttach4  = "from the request to the address"
-	figureAttach6  = "from the request to the advertised address"
+	figureContexts      = "contexts created and deleted in a second of the GGSN's processor"
+	figureAuthenticated = "contexts created with RADIUS authentication in a second of the GGSN's processor"
+	figureAccounted     = "contexts created with RADIUS authentication and accounting in a second of the GGSN's processor"
+	figureCreates       = "created in a second"
+	figureDeletes       = "deleted in a second"
+	figureAttach4       = "from the request to the address"
+	figureAttach6       = "from the request to the advertised address"
 
 	figureLAN         = "LAN address change: time to recovery"
 	figureNATChange   = "NAT address change: time to recovery"
@@ -131,6 +133,12 @@ const (
 	figureBillMore    = "octets on the bill that are not the generator's"
 	figureBillCharge  = "octets by which charging records and RADIUS accounts differ"
 	figureBillNobodys = "records of nobody"
+
+	figureBooksRADIUS  = "octets by which generator and RADIUS accounts differ"
+	figureBooksStatus  = "octets by which generator and status differ"
+	figureBooksStops   = "sessions that have ended without a Stop"
+	figureBooksLost    = "records lost, altered or not due"
+	figureBooksInterim = "octets that Interim-Updates have not told, of those before, or that nobody has sent"
 
 	figureSCTPLaw           = "clocks, the worst: off the law, of a round trip and 5 % of the law"
 	figureSCTPStrict        = "silent cut, by RFC 7829: gap beyond RTO.Min and a round trip of the new way"
@@ -223,6 +231,7 @@ var Musts = slices.Concat([]Bound{
 	{attachName, figureAttach4, report.Must{Bound: 5}},                         // ms
 	{attachName, figureAttach6, report.Must{Bound: 10}},                        // ms
 	{qosName, figurePoliced, report.Must{AtLeast: true, Bound: 95, Most: 105}}, // % of the rate
+	{attachName, figureAuthenticated, report.Must{AtLeast: true, Bound: 5000}},
 	{attachName, figureContexts, report.Must{AtLeast: true, Bound: 20_000}},
 	{gtpuThroughputName, figureOsmoDown, report.Must{AtLeast: true, Bound: 2}},
 	{gtpuThroughputName, figureOsmoUp, report.Must{AtLeast: true, Bound: 1.5}},
@@ -261,6 +270,12 @@ var Musts = slices.Concat([]Bound{
 	{sctpSeamlessName, figureSeamlessBack, report.Must{Bound: 20}}, // ms
 	{sctpSeamlessName, figureSeamlessAlive, report.Must{AtLeast: true, Bound: 100}},
 	{sctpSeamlessName, figureSCTPWrong, report.Must{}},
+	{accountingName, figureBooksRADIUS, report.Must{}},
+	{accountingName, figureBillCharge, report.Must{}},
+	{accountingName, figureBooksStatus, report.Must{}},
+	{accountingName, figureBooksStops, report.Must{}},
+	{accountingName, figureBooksLost, report.Must{}},
+	{accountingName, figureBooksInterim, report.Must{}},
 	{testbedBillName, figureBillLess, report.Must{}},
 	{testbedBillName, figureBillCharge, report.Must{}},
 	{testbedBillName, figureBillNobodys, report.Must{}},

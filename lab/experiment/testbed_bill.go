@@ -4,14 +4,9 @@ package experiment
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"time"
 
-	"github.com/isthmus-net/isthmus/gprs/ggsn/ggsnrole"
 	"github.com/isthmus-net/isthmus/gprs/sgsn/sgsnrole"
 	"github.com/isthmus-net/isthmus/internal/subscriber"
 	"github.com/isthmus-net/isthmus/lab"
@@ -61,7 +56,7 @@ func runBill(ctx context.Context, e *lab.Env) (err error) {
 	if err != nil {
 		return err
 	}
-	charges, err := readCharges(n.charging())
+	charges, err := charged(n.charging())
 	if err != nil {
 		return err
 	}
@@ -97,9 +92,6 @@ func (n *testbedNet) generate(ctx context.Context, seconds int) (sent map[string
 
 // billAccess are what a bill calls the networks, in the order of cutLinks.
 var billAccess = [2]string{"WLAN", "UMTS"}
-
-// counted are octets of IP packets by direction.
-type counted struct{ up, down uint64 }
 
 // leaveBoth ends both sessions: the terminal logs off, and closes its context.
 func (n *testbedNet) leaveBoth(ctx context.Context) error {
@@ -161,26 +153,8 @@ func bill(records []peers.Accounting, sessions []dot1x.Session, who *subscriber.
 	return list, nil
 }
 
-// readCharges reads charging records of a GGSN.
-func readCharges(path string) (list []ggsnrole.Charge, err error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	for lines := json.NewDecoder(file); ; {
-		var one ggsnrole.Charge
-		if err := lines.Decode(&one); errors.Is(err, io.EOF) {
-			return list, nil
-		} else if err != nil {
-			return nil, err
-		}
-		list = append(list, one)
-	}
-}
-
 // billReport is the bill, with what was sent beside it.
-func billReport(list []billed, charges []ggsnrole.Charge, sent map[string]counted) *report.Report {
+func billReport(list []billed, charges accounts, sent map[string]counted) *report.Report {
 	r := &report.Report{Experiment: testbedBillName, Title: "One bill of both networks"}
 	t := report.Table{
 		Title:   "What the subscribers have had",
@@ -189,6 +163,7 @@ func billReport(list []billed, charges []ggsnrole.Charge, sent map[string]counte
 			"hostapd tells begin and end, and counts nothing on a wire. Sent is by the generator; more than that is what terminals and routers say to each other through the context."},
 	}
 	var all, due counted
+	byGGSN := accounts{}
 	var less, more, nobodys uint64
 	for _, one := range list {
 		name := "nobody"
@@ -204,34 +179,19 @@ func billReport(list []billed, charges []ggsnrole.Charge, sent map[string]counte
 		})
 		less += excess(s.up, one.up) + excess(s.down, one.down)
 		more += excess(one.up, s.up) + excess(one.down, s.down)
-		all, due = counted{all.up + one.up, all.down + one.down}, counted{due.up + s.up, due.down + s.down}
+		all, due = all.plus(counted{one.up, one.down}), due.plus(s)
+		if one.access == billAccess[1] {
+			byGGSN[one.session] = counted{one.up, one.down}
+		}
 	}
 	t.Rows = append(t.Rows, []string{"sum", "", "", "", "", fmt.Sprint(all.up), fmt.Sprint(due.up), fmt.Sprint(all.down), fmt.Sprint(due.down)})
 	r.Tables = append(r.Tables, t)
 	for _, f := range []struct {
 		name string
 		seen uint64
-	}{{figureBillLess, less}, {figureBillCharge, differ(list, charges)}, {figureBillNobodys, nobodys}} {
+	}{{figureBillLess, less}, {figureBillCharge, byGGSN.off(charges)}, {figureBillNobodys, nobodys}} {
 		r.Figures = append(r.Figures, report.Figure{Name: f.name, Isthmus: report.Measured(float64(f.seen)), Must: must(testbedBillName, f.name)})
 	}
 	r.Figures = append(r.Figures, report.Figure{Name: figureBillMore, Isthmus: report.Measured(float64(more))})
 	return r
 }
-
-// differ is by how many octets the GGSN's charging records are off its accounts.
-func differ(list []billed, charges []ggsnrole.Charge) (octets uint64) {
-	charged := map[string]counted{}
-	for _, c := range charges {
-		charged[c.Session] = counted{c.UpOctets, c.DownOctets}
-	}
-	for _, one := range list {
-		if one.access == billAccess[1] {
-			c := charged[one.session]
-			octets += excess(c.up, one.up) + excess(one.up, c.up) + excess(c.down, one.down) + excess(one.down, c.down)
-		}
-	}
-	return octets
-}
-
-// excess is how much a is more than b.
-func excess(a, b uint64) uint64 { return max(a, b) - b }

@@ -27,6 +27,8 @@ type FreeRADIUS struct {
 	//
 	// Users are the lines of its file of users (users(5)).
 	Users string
+	// Silent has it say nothing of each request, and use several threads: for many of them.
+	Silent bool
 	// TLS has it authenticate by EAP-TLS, too (RFC 5216); nil: it does not.
 	TLS *RADIUSTLS
 }
@@ -60,7 +62,11 @@ func (p *Peers) FreeRADIUS(dir string, c FreeRADIUS) (*Command, error) {
 	if err := server.write(".conf", c.config(etc)); err != nil {
 		return nil, err
 	}
-	return &Command{Path: i.path, Args: []string{"-f", "-l", "stdout", "-X", "-d", etc, "-D", "/usr/share/freeradius"}}, nil
+	command := &Command{Path: i.path, Args: []string{"-f", "-l", "stdout", "-d", etc, "-D", "/usr/share/freeradius"}}
+	if !c.Silent {
+		command.Args = append(command.Args, "-X")
+	}
+	return command, nil
 }
 
 func (c FreeRADIUS) config(etc string) string {
@@ -88,6 +94,8 @@ run_dir = @etc
 raddbdir = @etc
 libdir = /usr/lib/freeradius
 pidfile = @etc/pid
+max_requests = 65536
+cleanup_delay = 2
 security {
 	allow_core_dumps = no
 	reject_delay = 0

@@ -3,7 +3,9 @@
 package peers
 
 import (
+	"bufio"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"strconv"
@@ -15,21 +17,37 @@ type Accounting map[string]string
 
 // ReadDetail reads [FreeRADIUS].Detail. No file is no record yet, and a last record that is not whole yet is left out.
 func ReadDetail(path string) (list []Accounting, err error) {
-	text, err := os.ReadFile(path)
+	err = EachDetail(path, func(a Accounting) { list = append(list, a) })
+	return list, err
+}
+
+// EachDetail calls f for each record of [ReadDetail], of which it keeps none.
+func EachDetail(path string, f func(Accounting)) error {
+	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil
 	}
-	parts := strings.Split(string(text), "\n\n")
-	for _, part := range parts[:len(parts)-1] {
-		one := Accounting{}
-		for line := range strings.Lines(part) {
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	one := Accounting{}
+	for lines := bufio.NewReader(file); ; {
+		line, err := lines.ReadString('\n')
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case line == "\n":
+			f(one)
+			one = Accounting{}
+		default:
 			if name, value, ok := strings.Cut(strings.TrimSpace(line), " = "); ok {
 				one[name] = strings.Trim(value, `"`)
 			}
 		}
-		list = append(list, one)
 	}
-	return list, err
 }
 
 // Number is a value of a record; without one it is 0.
