@@ -46,8 +46,18 @@ func (e *Engine) account(h handle, a *access, m *gtp.CreateRequest, g *Grant, c 
 		made.Class, made.interim = g.Class, g.Interim
 	}
 	made.told -= head(h, made.every(a))
-	e.accounts[h] = made
+	e.setAccount(h, made)
 }
+
+// setAccount gives a session an account.
+func (e *Engine) setAccount(h handle, of *accounting) {
+	e.accounts[h] = of
+	e.sessions.at(h).user = e.userOf(of.User)
+}
+
+// userOf is what sessions are told apart by when one is looked for by the name of its user: few have the same
+// by chance.
+func (e *Engine) userOf(name []byte) uint32 { return uint32(e.hash(name)) }
 
 // accountOf is that of a session; nil: it has none.
 func (e *Engine) accountOf(h handle) *Account {

@@ -3,6 +3,7 @@
 package ggsn
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"runtime"
 	"testing"
@@ -27,7 +28,7 @@ func crowd(b *testing.B, n int) *world {
 }
 
 // BenchmarkCreateDelete makes and ends a context while 100,000 others are held. What is
-// asked is written beforehand but for the TEID of the delete.
+// asked is written beforehand but for sequence numbers and the TEID of the delete.
 func BenchmarkCreateDelete(b *testing.B) {
 	w := crowd(b, 100_000)
 	const ring = 4096
@@ -41,8 +42,9 @@ func BenchmarkCreateDelete(b *testing.B) {
 	i := 0
 	b.ReportAllocs()
 	for b.Loop() {
-		w.now = w.now.Add(20 * time.Microsecond)
+		w.now = w.now.Add(time.Millisecond)
 		w.out.Reset()
+		binary.BigEndian.PutUint16(creates[i%ring][8:], uint16(i)) // or it came before
 		w.e.HandleUDP(SocketControl, from, creates[i%ring], w.now, &w.out)
 		answer, err := gtp.ParseHeader(w.out.UDP[0].Payload)
 		if err != nil {

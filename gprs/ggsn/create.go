@@ -194,8 +194,7 @@ func (e *Engine) addCreated(t *transaction, m *gtp.CreateRequest, sh handle, s *
 	} else {
 		x.teid = e.newTEID(e.byTEID)
 	}
-	e.chargingID++
-	x.chargingID = e.chargingID
+	x.chargingID = e.newChargingID()
 	if m.AMBR.Present {
 		s.askedAMBR = Rates(m.AMBR.Value)
 	}

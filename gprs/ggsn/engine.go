@@ -39,6 +39,7 @@ type Engine struct {
 	byTEID       map[uint32]handle   // contexts of version 1
 	byControl    map[uint32]handle   // sessions of version 1
 	byPeer       map[peerTEID]handle // contexts of version 1, by where their packets go
+	byCharging   map[uint32]handle   // contexts, by their Charging-ID
 	ended        ended
 	late         late
 	moved        moved
@@ -109,7 +110,7 @@ func New(s Settings, now time.Time, random io.Reader) (*Engine, error) {
 	e := &Engine{
 		drain: drain{at: never}, restAt: never, held: newHeld(), terms: make(map[handle]Terms), accounts: make(map[handle]*accounting),
 		epoch: now, born: now, now: now, random: rand.New(rand.NewChaCha8(seed)),
-		byTID: make(map[gtp.TID]handle), byIMEI: make(map[gtp.TID]handle), byTEID: make(map[uint32]handle), byControl: make(map[uint32]handle), byPeer: make(map[peerTEID]handle),
+		byTID: make(map[gtp.TID]handle), byIMEI: make(map[gtp.TID]handle), byTEID: make(map[uint32]handle), byControl: make(map[uint32]handle), byPeer: make(map[peerTEID]handle), byCharging: make(map[uint32]handle),
 		filters: make(map[handle]filters), changes: make(map[handle]change), delegations: make(delegations), routes: make(map[handle][]Route), byAddress: make(map[addressKey]handle),
 		bySequence: make(map[requestKey]handle),
 	}

@@ -62,6 +62,9 @@ type Selection struct {
 	TEID    uint32 // ours, of the user plane
 	// ChargingID is that of the context.
 	ChargingID *uint32
+	// Number has the digits of the MSISDN. User is what the terminal is called: by itself, or by its
+	// MSISDN or IMSI.
+	Number, User string
 }
 
 // PeerInfo is one node at the other end.
@@ -77,9 +80,9 @@ type PeerInfo struct {
 
 // Contexts calls f for the contexts that match, until it returns false. It looks at n
 // records from the one given and returns where to go on, 0 behind the last: a long list is
-// had in parts, between which packets pass.
+// had in parts, between which packets pass. What is named directly is looked up.
 func (e *Engine) Contexts(sel Selection, from uint32, n int, f func(ContextInfo) bool) (next uint32) {
-	for h := handle(max(from, 1)); h <= e.contexts.last; h++ {
+	for h := range e.candidates(&sel, handle(max(from, 1))) {
 		if n == 0 {
 			return uint32(h)
 		}
@@ -97,7 +100,7 @@ func (e *Engine) Contexts(sel Selection, from uint32, n int, f func(ContextInfo)
 
 // each calls f for the contexts that match. It may end none of them.
 func (e *Engine) each(sel Selection, f func(handle, *pdpContext)) {
-	for h := handle(1); h <= e.contexts.last; h++ {
+	for h := range e.candidates(&sel, 1) {
 		if x := e.contexts.at(h); x.session != 0 && e.matches(&sel, x) {
 			f(h, x)
 		}
@@ -113,7 +116,9 @@ func (e *Engine) matches(sel *Selection, x *pdpContext) bool {
 		sel.APN != "" && e.accessPoint(s).key() != nameKey(sel.APN),
 		sel.Peer.IsValid() && e.peers.at(s.peer).addr != sel.Peer,
 		sel.TEID != 0 && x.teid != sel.TEID,
-		sel.ChargingID != nil && x.chargingID != *sel.ChargingID:
+		sel.ChargingID != nil && x.chargingID != *sel.ChargingID,
+		sel.Number != "" && !s.msisdn.Is(sel.Number),
+		sel.User != "" && !e.isCalled(x.session, s, sel.User):
 		return false
 	}
 	return !sel.Address.IsValid() ||
@@ -122,11 +127,26 @@ func (e *Engine) matches(sel *Selection, x *pdpContext) bool {
 		s.has.has(TypeIPv6) && sel.Address.Overlaps(e.accessPoint(s).lease6(s))
 }
 
-// imsiOf is the IMSI of a session; all ones if it has none.
+// isCalled reports whether the terminal of a session has a name.
+func (e *Engine) isCalled(h handle, s *session, name string) bool {
+	if s.msisdn.Is(name) || imsiOf(s).Is(name) {
+		return true
+	}
+	if s.user != e.userOf([]byte(name)) {
+		return false
+	}
+	of := e.accountOf(h)
+	return of != nil && string(of.User) == name
+}
+
+// noIMSI is that of terminals without one.
+var noIMSI = gtp.IMSI{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+
+// imsiOf is the IMSI of a session; [noIMSI] if it has none.
 func imsiOf(s *session) gtp.IMSI {
 	m, ok := s.tid.IMSI()
 	if !ok || s.marked(markIMEI) {
-		return gtp.IMSI{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+		return noIMSI
 	}
 	return m
 }

@@ -235,7 +235,7 @@ func (r *resuming) session() bool {
 			r.terms[sh] = terms
 		}
 		if account != nil {
-			r.accounts[sh] = account
+			r.setAccount(sh, account)
 		}
 		for a := r.accessPoint(added); len(routes) > 0; routes = routes[1:] {
 			r.giveRoute(sh, added, routes[0], slices.Concat(a.Routed, a.leftRouted))
@@ -311,12 +311,12 @@ func (r *resuming) takeOver(s *session, in *storedSession, list []pdpContext) bo
 	var seen [16]bool
 	for i := range list {
 		u := &list[i]
-		if u.user == 0 || u.nsapi > 15 || seen[u.nsapi] || r.contextsOf(s.marks)[tidOf(s, u.nsapi)] != 0 || v1 && r.byTEID[u.teid] != 0 {
+		if u.user == 0 || u.nsapi > 15 || seen[u.nsapi] || r.contextsOf(s.marks)[tidOf(s, u.nsapi)] != 0 || r.byCharging[u.chargingID] != 0 || v1 && r.byTEID[u.teid] != 0 {
 			return false
 		}
 		seen[u.nsapi] = true
 		for j := range i {
-			if list[j].teid == u.teid {
+			if list[j].teid == u.teid || list[j].chargingID == u.chargingID {
 				return false
 			}
 		}

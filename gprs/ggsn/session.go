@@ -31,6 +31,7 @@ type session struct {
 	next, prev  handle // sessions of that node, or those that are to go
 	first       handle // contexts
 	request     handle // ours, that waits for its answer
+	user        uint32 // see [Engine.userOf]
 	msisdn      gtp.MSISDN
 	limits      Rates   // of its contexts, by its subscription when it began
 	askedAMBR   Rates   // by its SGSN
@@ -145,6 +146,7 @@ func (e *Engine) addContext(sh handle, s *session, made *pdpContext) (handle, *p
 		last.next = h
 	}
 	e.contextsOf(s.marks)[tidOf(s, c.nsapi)] = h
+	e.byCharging[c.chargingID] = h
 	if s.version == gtp.V1 {
 		e.byTEID[c.teid] = h
 	}
@@ -171,6 +173,7 @@ func (e *Engine) end(h handle, why End, c call) {
 	e.ended.add(endedOf(s.version, tidOf(s, x.nsapi), x.teid, uint16(x.teid)), c.at)
 	e.late.add(x, e.patience())
 	delete(e.contextsOf(s.marks), tidOf(s, x.nsapi))
+	delete(e.byCharging, x.chargingID)
 	if s.version == gtp.V1 {
 		delete(e.byTEID, x.teid)
 	}
@@ -364,6 +367,16 @@ func (e *Engine) newTEID(taken map[uint32]handle) uint32 {
 		t := e.random.Uint32()
 		if _, used := taken[t]; t != 0 && !used {
 			return t
+		}
+	}
+}
+
+// newChargingID is the next one that no context has. 0 is reserved (TS 29.060 section 7.7.26).
+func (e *Engine) newChargingID() uint32 {
+	for {
+		e.chargingID++
+		if _, used := e.byCharging[e.chargingID]; e.chargingID != 0 && !used {
+			return e.chargingID
 		}
 	}
 }

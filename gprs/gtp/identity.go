@@ -22,6 +22,9 @@ func ParseIMSI(digits string) (IMSI, error) {
 // String returns the digits.
 func (m IMSI) String() string { return digitsOf(m[:]) }
 
+// Is reports whether it has these digits, of which there must be some.
+func (m IMSI) Is(digits string) bool { return hasDigits(m[:], digits) }
+
 // valid reports whether it is digits, and then nothing but ones.
 func (m IMSI) valid() bool { return m[7]>>4 == 0xf && validBCD(m[:]) }
 
@@ -118,6 +121,9 @@ func parseMSISDN(v []byte) (m MSISDN, ok bool) {
 	return m, true
 }
 
+// Is reports whether it has these digits, of which there must be some.
+func (m MSISDN) Is(digits string) bool { return m.n > 1 && hasDigits(m.octets[1:m.n], digits) }
+
 func appendMSISDN(b []byte, m MSISDN) []byte { return append(b, m.octets[:m.n]...) }
 
 // fillBCD writes digits, the first in the low half of an octet, and ones behind them.
@@ -154,8 +160,24 @@ func validBCD(b []byte) bool {
 	return b[0] != 0xff
 }
 
-// digitsOf returns the digits before the filler; what is no digit is written as in TS
-// 29.002 section 17.7.8.
+// hasDigits reports whether [digitsOf] returns some text, which is not empty.
+func hasDigits(b []byte, text string) bool {
+	for i := range len(text) {
+		if i >= 2*len(b) {
+			return false
+		}
+		if d := b[i/2] >> (4 * (i % 2)) & 0xf; d == 0xf || bcd[d] != text[i] {
+			return false
+		}
+	}
+	n := len(text)
+	return n > 0 && (n == 2*len(b) || b[n/2]>>(4*(n%2))&0xf == 0xf)
+}
+
+// bcd are the digits; what is none is written as in TS 29.002 section 17.7.8.
+const bcd = "0123456789*#abc"
+
+// digitsOf returns the digits before the filler.
 func digitsOf(b []byte) string {
 	text := make([]byte, 0, 18)
 	for i := range 2 * len(b) {
@@ -163,7 +185,7 @@ func digitsOf(b []byte) string {
 		if d == 0xf {
 			break
 		}
-		text = append(text, "0123456789*#abc"[d])
+		text = append(text, bcd[d])
 	}
 	return string(text)
 }

@@ -52,8 +52,16 @@ func TestIdentities(t *testing.T) {
 	if m := must(ParseIMEI("351234001234567")); m.String() != "351234001234567" || m[7]>>4 != 0xf {
 		t.Errorf("fifteen digits are %x", m[:])
 	}
-	if (MSISDN{}).String() != "" {
+	if (MSISDN{}).String() != "" || (MSISDN{}).Is("") {
 		t.Error("no number has digits")
+	}
+	for text, want := range map[string]bool{"46702123456": true, "4670212345": false, "467021234567": false, "46702123457": false, "4670212345600000000": false, "": false} {
+		if sampleMSISDN.Is(text) != want {
+			t.Errorf("it is %q: %t", text, !want)
+		}
+	}
+	if !sampleIMSI.Is("240010123456789") || sampleIMSI.Is("24001012345678") || !must(ParseMSISDN("467021")).Is("467021") {
+		t.Error("digits are not known again")
 	}
 	three := must(MakePLMN("310", "410"))
 	if three != PLMN(testutil.Unhex(t, "130014")) || three.String() != "310-410" || samplePLMN != PLMN(testutil.Unhex(t, "42f010")) || samplePLMN.String() != "240-01" {

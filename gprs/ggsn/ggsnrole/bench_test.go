@@ -55,14 +55,14 @@ func written(t testing.TB, node, apn string) Settings {
 // bench is the engine of a section, in virtual time.
 type bench struct {
 	*ggsn.Engine
-	t     *testing.T
+	t     testing.TB
 	now   time.Time
 	out   ggsn.Output
 	codec gtp.Codec
 	seq   uint16
 }
 
-func benchOf(t *testing.T, node, apn string) *bench {
+func benchOf(t testing.TB, node, apn string) *bench {
 	t.Helper()
 	cfg := written(t, node, apn)
 	who, err := readSubscribers(cfg.SubscribersFile)

@@ -18,6 +18,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/radius"
+	"github.com/isthmus-net/isthmus/internal/ratelimit"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
@@ -31,6 +32,7 @@ type dynamic struct {
 	sockets []*port.UDP
 	name    string
 	at      []netip.Addr
+	walks   ratelimit.Bucket
 }
 
 // openDynamic makes one, with a socket at each address of the node in the network namespace of the calling
@@ -95,7 +97,9 @@ func (d *dynamic) run(ctx context.Context, group *errgroup.Group, log *slog.Logg
 	for n, conn := range d.sockets {
 		group.Go(func() error {
 			return d.loop.ReadUDP(conn, func(m *port.Message, now time.Time, out *radius.Output) {
-				d.server.HandleUDP(n, m.From, m.Payload, now, out, d.apply)
+				d.server.HandleUDP(n, m.From, m.Payload, now, out, func(code radius.Code, asked *radius.Attributes) radius.ErrorCause {
+					return d.apply(code, asked, now)
+				})
 			})
 		})
 		log.Info("RADIUS servers may end and change sessions", "at", conn.LocalAddr())
@@ -116,11 +120,18 @@ func (d *dynamic) close() {
 // maxNamed is how many contexts one request may be for: a terminal has eleven at most.
 const maxNamed = 11
 
+// walkLimit is for requests that name contexts by what there is no index for, so that all are looked at: no
+// server, whatever is wrong with it, keeps the node from its packets.
+var walkLimit = ratelimit.PerSecond(10, 100)
+
 // apply does what a request says, whole or not at all (RFC 5176 section 3).
-func (d *dynamic) apply(code radius.Code, asked *radius.Attributes) radius.ErrorCause {
+func (d *dynamic) apply(code radius.Code, asked *radius.Attributes, now time.Time) radius.ErrorCause {
 	who, change, cause := d.read(code, asked)
-	if cause != 0 {
+	switch {
+	case cause != 0:
 		return cause
+	case !who.Direct() && !d.walks.Allow(walkLimit, now):
+		return radius.ResourcesUnavailable
 	}
 	found := d.find(who)
 	switch {

@@ -17,7 +17,8 @@ import (
 )
 
 // named are the contexts that a server names: those that all of it fits (RFC 5176 section 3). What is nil,
-// or not valid, it does not name.
+// or not valid, it does not name. The selection is what the engine finds them by, or among; it leaves no
+// context out.
 type named struct {
 	ggsn.Selection
 	some        bool // something names a session
@@ -102,9 +103,9 @@ func (d *dynamic) readOne(code radius.Code, asked *radius.Attributes, t radius.T
 		who.session, who.some = &text, true
 		who.ChargingID = chargingIDOf(text)
 	case radius.UserName:
-		who.user, who.some = &text, true
+		who.user, who.User, who.some = &text, text, true
 	case radius.CallingStationID:
-		who.number, who.some = &text, true
+		who.number, who.Number, who.some = &text, text, true
 	case radius.CalledStationID:
 		who.APN = text
 	case radius.FramedIPAddress:
@@ -117,11 +118,14 @@ func (d *dynamic) readOne(code radius.Code, asked *radius.Attributes, t radius.T
 	case radius.FramedIPv6Prefix:
 		who.prefix, ok = asked.FindPrefix(t)
 		who.some = true
+		if ok { // of which the first /64 is the terminal's at any rate
+			who.Address = netip.PrefixFrom(who.prefix.Addr(), max(who.prefix.Bits(), 64))
+		}
 	case radius.FramedIPv6Address: // of a host in the terminal's prefix
 		var a netip.Addr
 		a, ok = asked.FindAddress(t)
 		if ok = ok && a.Is6(); ok {
-			who.host = a
+			who.host, who.Address = a, netip.PrefixFrom(a, 128)
 		}
 		who.some = true
 	case radius.FramedInterfaceID:
