@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"time"
 
 	"layeh.com/radius"
@@ -19,7 +20,8 @@ import (
 // Client asks servers. Make one with [NewClient]. It is used by one caller at a time.
 type Client struct {
 	settings Settings
-	servers  []server
+	servers  []*server
+	leaving  []*server // no longer of the settings; requests wait for their answers
 	random   *rand.ChaCha8
 	times    timerqueue.Queue[*pending]
 	stats    Stats
@@ -64,11 +66,12 @@ type Event struct {
 type pending struct {
 	ticket          uint64
 	request         *Request
-	server          int
+	server          *server
+	secret          []byte // of the server, when it was asked
 	slot            int
 	wire            []byte
-	tried           []bool // servers
-	sent            int    // times, to this server
+	tried           []*server
+	sent            int // times, to this server
 	since           time.Time
 	wait            time.Duration
 	timerqueue.Node // when it is looked at again
@@ -84,20 +87,26 @@ func NewClient(s Settings, random io.Reader) (*Client, error) {
 		return nil, fmt.Errorf("no random seed for RADIUS: %w", err)
 	}
 	c := &Client{settings: s, random: rand.NewChaCha8(seed)}
-	for _, one := range s.Servers {
-		c.servers = append(c.servers, newServer(one, s.Sockets))
-	}
+	c.setServers(s.Servers, time.Time{})
 	return c, nil
 }
 
-// ErrFull is that as many requests wait as there are identifiers.
-var ErrFull = errors.New("too many requests wait for an answer of RADIUS servers")
+// Errors of [Client.Send].
+var (
+	// ErrFull is that as many requests wait as there are identifiers.
+	ErrFull = errors.New("too many requests wait for an answer of RADIUS servers")
+	// ErrNoServer is that there is none.
+	ErrNoServer = errors.New("there is no RADIUS server")
+)
 
 // Send sends a request. An [Answer] with its ticket follows, whatever happens, unless there is an
 // error.
 func (c *Client) Send(ticket uint64, r *Request, now time.Time, out *Output) error {
+	if len(c.servers) == 0 {
+		return ErrNoServer
+	}
 	c.stats.Requests++
-	p := &pending{ticket: ticket, request: r, tried: make([]bool, len(c.servers))}
+	p := &pending{ticket: ticket, request: r}
 	if !c.next(p, now, out) && !c.anyway(p, now, out) {
 		c.stats.Refused++
 		return ErrFull
@@ -107,8 +116,8 @@ func (c *Client) Send(ticket uint64, r *Request, now time.Time, out *Output) err
 
 // next sends a request to the first server that lives and has not been asked; false: there is none.
 func (c *Client) next(p *pending, now time.Time, out *Output) bool {
-	for i := range c.servers {
-		if !p.tried[i] && c.servers[i].count > 0 && c.servers[i].mayTry(now, c.settings.DeadTime) && c.begin(p, i, now, out) {
+	for _, s := range c.servers {
+		if !slices.Contains(p.tried, s) && s.count > 0 && s.mayTry(now, c.settings.DeadTime) && c.begin(p, s, now, out) {
 			return true
 		}
 	}
@@ -117,18 +126,17 @@ func (c *Client) next(p *pending, now time.Time, out *Output) bool {
 
 // anyway sends a request to the server that was dead first: where none lives, one may be back.
 func (c *Client) anyway(p *pending, now time.Time, out *Output) bool {
-	at := -1
-	for i := range c.servers {
-		if s := &c.servers[i]; s.dead && s.count > 0 && (at < 0 || s.deadAt.Before(c.servers[at].deadAt)) {
-			at = i
+	var first *server
+	for _, s := range c.servers {
+		if s.dead && s.count > 0 && (first == nil || s.deadAt.Before(first.deadAt)) {
+			first = s
 		}
 	}
-	return at >= 0 && c.begin(p, at, now, out)
+	return first != nil && c.begin(p, first, now, out)
 }
 
 // begin sends a request to a server for the first time.
-func (c *Client) begin(p *pending, i int, now time.Time, out *Output) bool {
-	s := &c.servers[i]
+func (c *Client) begin(p *pending, s *server, now time.Time, out *Output) bool {
 	slot, ok := s.take()
 	if !ok {
 		return false
@@ -140,8 +148,8 @@ func (c *Client) begin(p *pending, i int, now time.Time, out *Output) bool {
 		s.give(slot, false)
 		return false
 	}
-	p.server, p.slot, p.wire, p.sent, p.since, p.wait = i, slot, wire, 0, now, c.settings.Timeout
-	p.tried[i] = true
+	p.server, p.secret, p.slot, p.wire, p.sent, p.since, p.wait = s, s.Secret, slot, wire, 0, now, c.settings.Timeout
+	p.tried = append(p.tried, s)
 	s.slots[slot].waiting = p
 	s.stats.Sent++
 	c.transmit(p, now, out)
@@ -151,7 +159,7 @@ func (c *Client) begin(p *pending, i int, now time.Time, out *Output) bool {
 // socketOf is the number of the socket of a slot: those of IPv6 come behind those of IPv4.
 func (c *Client) socketOf(p *pending) int {
 	n := p.slot / identifiers
-	if c.servers[p.server].Address.Addr().Is6() {
+	if p.server.Address.Addr().Is6() {
 		n += c.settings.Sockets
 	}
 	return n
@@ -161,7 +169,7 @@ func (c *Client) socketOf(p *pending) int {
 // is looked at again: up to a tenth more or less than the wait, so that requests do not keep step.
 func (c *Client) transmit(p *pending, now time.Time, out *Output) {
 	p.sent++
-	out.SendUDP(c.socketOf(p), c.servers[p.server].Address, out.Copy(p.wire))
+	out.SendUDP(c.socketOf(p), p.server.Address, out.Copy(p.wire))
 	jitter := time.Duration(c.random.Uint64()%uint64(p.wait/5+1)) - p.wait/10
 	c.times.Set(p, now.Add(p.wait+jitter))
 	p.wait *= 2
@@ -174,8 +182,8 @@ func (c *Client) Tick(now time.Time, out *Output) {
 		switch {
 		case !due:
 			return
-		case p.sent < c.settings.Tries:
-			c.servers[p.server].stats.Repeated++
+		case p.sent < c.settings.Tries && !p.outdated():
+			p.server.stats.Repeated++
 			c.transmit(p, now, out)
 		default:
 			c.giveUp(p, now, out)
@@ -188,10 +196,13 @@ func (c *Client) Next() time.Time { return c.times.Next() }
 
 // giveUp gives a server up for a request, and the server itself if it has said nothing since.
 func (c *Client) giveUp(p *pending, now time.Time, out *Output) {
-	s := &c.servers[p.server]
+	s := p.server
 	s.stats.GivenUp++
-	s.give(p.slot, false)
-	if s.heard.Before(p.since) {
+	c.release(p, false)
+	outdated := p.outdated() // which says nothing of the server
+	if outdated {
+		p.tried = slices.DeleteFunc(p.tried, func(one *server) bool { return one == s })
+	} else if s.heard.Before(p.since) {
 		if !s.dead {
 			out.Events = append(out.Events, Event{s.Address, true})
 		}
@@ -200,7 +211,7 @@ func (c *Client) giveUp(p *pending, now time.Time, out *Output) {
 		}
 		s.dead = true
 	}
-	if c.next(p, now, out) {
+	if c.next(p, now, out) || outdated && c.anyway(p, now, out) {
 		return
 	}
 	c.stats.Unanswered++
@@ -243,16 +254,18 @@ func (c *Client) receive(socket int, from netip.AddrPort, b []byte, now time.Tim
 	s.heard = now
 	s.stats.Answered++
 	c.times.Stop(p)
-	s.give(p.slot, true)
+	c.release(p, true)
 	out.Answers = append(out.Answers, Answer{p.ticket, answer.Code, Attributes{answer.Attributes}})
 	return 0
 }
 
-// serverAt returns the server at an address; nil: there is none.
+// serverAt returns the server at an address, also one that leaves; nil: there is none.
 func (c *Client) serverAt(a netip.AddrPort) *server {
-	for i := range c.servers {
-		if c.servers[i].Address == a {
-			return &c.servers[i]
+	for _, list := range [][]*server{c.servers, c.leaving} {
+		for _, s := range list {
+			if s.Address == a {
+				return s
+			}
 		}
 	}
 	return nil
@@ -264,7 +277,7 @@ func (s *server) judge(p *pending, b []byte, code Code) Reason {
 	case p.request.Code == AccessRequest && code != AccessAccept && code != AccessReject && code != AccessChallenge,
 		p.request.Code == AccountingRequest && code != AccountingResponse:
 		return Malformed
-	case !radius.IsAuthenticResponse(b, p.wire, s.Secret):
+	case !radius.IsAuthenticResponse(b, p.wire, p.secret):
 		return Authenticator
 	}
 	at, err := findSignature(b)
@@ -273,7 +286,7 @@ func (s *server) judge(p *pending, b []byte, code Code) Reason {
 		return Malformed
 	case at == 0 && p.request.Code == AccessRequest && !s.AnySigned:
 		return Unsigned
-	case at != 0 && !signedBy(b, at, p.wire[4:headerLen], s.Secret):
+	case at != 0 && !signedBy(b, at, p.wire[4:headerLen], p.secret):
 		return Signature
 	}
 	return 0
@@ -287,8 +300,7 @@ func (c *Client) Waiting() int { return c.times.Len() }
 
 // Servers tells of the servers, in their order.
 func (c *Client) Servers() (list []ServerInfo) {
-	for i := range c.servers {
-		s := &c.servers[i]
+	for _, s := range c.servers {
 		list = append(list, ServerInfo{s.Address, s.dead, len(s.slots) - s.count, s.stats})
 	}
 	return list

@@ -5,7 +5,6 @@ package radius
 import (
 	"crypto/md5"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -118,23 +117,28 @@ func (c ErrorCause) String() string {
 	return fmt.Sprint(uint32(c))
 }
 
-// NewDynamic makes one for clients.
+// NewDynamic makes one for clients; there may be none.
 func NewDynamic(clients []DynamicClient) (*Dynamic, error) {
-	d := &Dynamic{clients: map[netip.Addr]DynamicClient{}, replies: map[requestKey][]byte{}}
+	d := &Dynamic{replies: map[requestKey][]byte{}}
 	d.stats.Disconnects, d.stats.Changes = map[ErrorCause]uint64{}, map[ErrorCause]uint64{}
-	for _, one := range clients {
+	return d, d.SetClients(clients)
+}
+
+// SetClients sets who the clients are, or returns why that cannot be and keeps those that there are. A request
+// that comes again has the same answer as before.
+func (d *Dynamic) SetClients(list []DynamicClient) error {
+	clients := map[netip.Addr]DynamicClient{}
+	for _, one := range list {
 		if !one.Address.IsValid() || len(one.Secret) == 0 {
-			return nil, fmt.Errorf("the client %s lacks an address or a secret", one.Address)
+			return fmt.Errorf("the client %s lacks an address or a secret", one.Address)
 		}
-		if _, twice := d.clients[one.Address]; twice {
-			return nil, fmt.Errorf("the client %s is there twice", one.Address)
+		if _, twice := clients[one.Address]; twice {
+			return fmt.Errorf("the client %s is there twice", one.Address)
 		}
-		d.clients[one.Address] = one
+		clients[one.Address] = one
 	}
-	if len(d.clients) == 0 {
-		return nil, errors.New("there is no client")
-	}
-	return d, nil
+	d.clients = clients
+	return nil
 }
 
 // Apply does what a request of a client says, whole or not at all, and returns why not. Its Code is

@@ -20,7 +20,7 @@ type Server struct {
 
 // Settings of a [Client]. [Defaults] fills what has a usual value.
 type Settings struct {
-	// Servers in their order: the first that lives is used.
+	// Servers in their order: the first that lives is used. There may be none.
 	Servers []Server
 	// Timeout is how long the first answer is waited for; each time a request is sent again the
 	// wait doubles (RFC 5080 section 2.2.1). Tries is how often it is sent to one server.
@@ -43,8 +43,6 @@ const maxSockets = 128
 // Check returns what is wrong with the settings.
 func (s *Settings) Check() error {
 	switch {
-	case len(s.Servers) == 0:
-		return errors.New("there is no server")
 	case s.Timeout <= 0 || s.Tries < 1 || s.DeadTime <= 0:
 		return errors.New("a request needs a time to wait for its answer, and is sent once at least")
 	case s.Sockets < 1 || s.Sockets > maxSockets:
@@ -74,6 +72,7 @@ type server struct {
 	first int
 	count int
 
+	gone   bool // from the settings
 	dead   bool
 	deadAt time.Time // until then, if it is dead
 	heard  time.Time // an answer of it
@@ -86,9 +85,9 @@ type slot struct {
 	answered bool     // the last request was, and not given up
 }
 
-func newServer(s Server, sockets int) server {
+func newServer(s Server, sockets int) *server {
 	n := sockets * identifiers
-	made := server{Server: s, slots: make([]slot, n), free: make([]uint16, n), count: n}
+	made := &server{Server: s, slots: make([]slot, n), free: make([]uint16, n), count: n}
 	for i := range made.free {
 		// The ports take turns, so that the kernel's queues are even.
 		made.free[i] = uint16(i%sockets*identifiers + i/sockets)

@@ -367,7 +367,11 @@ func TestAccountingKeys(t *testing.T) {
 	if err != nil || !e.APNs[0].Account || e.APNs[0].Interim != 10*time.Minute {
 		t.Errorf("%+v, %v", e.APNs, err)
 	}
-	a, err := openAccountant(&cfg, slog.New(slog.DiscardHandler))
+	to, err := cfg.readServers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := openAccountant(&cfg, to.accounting, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

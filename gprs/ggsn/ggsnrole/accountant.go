@@ -9,8 +9,6 @@ import (
 	"log/slog"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
 	"github.com/isthmus-net/isthmus/internal/host"
 	"github.com/isthmus-net/isthmus/internal/kept"
@@ -49,38 +47,46 @@ const (
 )
 
 // openAccountant makes one, as openAuthorizer does.
-func openAccountant(cfg *Settings, log *slog.Logger) (*accountant, error) {
-	settings, err := cfg.radiusSettings(Accounting)
-	if err != nil || len(settings.Servers) == 0 {
-		return nil, err
-	}
-	a := &accountant{more: make(chan struct{}, 1), under: map[uint64]bool{}, doubts: map[uint64]uint64{}, window: 1}
+func openAccountant(cfg *Settings, to radius.Settings, log *slog.Logger) (a *accountant, err error) {
+	a = &accountant{more: make(chan struct{}, 1), under: map[uint64]bool{}, doubts: map[uint64]uint64{}, window: 1}
 	if a.spool, err = kept.OpenSpool(kept.SavedPath(cfg.AccountingFile, cfg.Name, "ggsn-accounting"), cfg.AccountingSize, sessionOf); err != nil {
 		return nil, err
 	}
 	if left := a.spool.Info().Records; left > 0 {
 		log.Info("accounting goes on with what an earlier process has left", "records", left)
 	}
-	if err = a.open(cfg, settings, log); err != nil {
+	if err = a.open(cfg, to, log); err != nil {
 		return nil, errors.Join(err, a.spool.Close())
 	}
 	return a, nil
 }
 
 // run tells servers until the sockets are closed.
-func (a *accountant) run(ctx context.Context, group *errgroup.Group) {
-	a.asker.run(ctx, group, a.heard)
-	group.Go(func() error {
+func (a *accountant) run(on *tasks) {
+	a.asker.run(on, a.heard)
+	on.group.Go(func() error {
 		for a.wake(); ; {
 			select {
-			case <-ctx.Done():
+			case <-on.ctx.Done():
 				return nil
 			case <-a.more:
 				a.loop.Do(a.send)
 			}
 		}
 	})
-	group.Go(func() error { a.syncAgain(ctx); return nil })
+	on.group.Go(func() error { a.syncAgain(on.ctx); return nil })
+}
+
+// reconfigure has other servers told, of what was set aside as well.
+func (a *accountant) reconfigure(to radius.Settings) error {
+	err := a.asker.reconfigure(to)
+	a.loop.Do(func(now time.Time, _ *radius.Output) {
+		for i := range a.aside {
+			a.aside[i].until = now
+		}
+	})
+	a.wake()
+	return err
 }
 
 // syncInterval is how much a machine that loses its power forgets.

@@ -6,12 +6,12 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/port"
@@ -25,8 +25,9 @@ type asker struct {
 	log     *slog.Logger
 	client  *radius.Client // with the loop
 	loop    loop.Loop[*radius.Output]
-	sockets []*port.UDP
-	name    string // of the node
+	sockets [2][]*port.UDP // of IPv4 and IPv6; none: no server has needed them
+	on      *tasks         // nil: it does not run yet
+	name    string         // of the node
 	at      []netip.Addr
 	mnc     int // digits of its mobile network code in IMSIs
 	knownAPNs
@@ -92,29 +93,75 @@ func (a *asker) open(cfg *Settings, settings radius.Settings, log *slog.Logger) 
 	a.loop.Engine = a.client
 	a.loop.NewOutput = func() *radius.Output { return new(radius.Output) }
 	a.loop.Settled = a.settled
+	if err = a.listen(&settings); err != nil {
+		a.close()
+	}
+	return err
+}
+
+// listen opens the sockets that servers need and that there are not, in the network namespace of the calling
+// thread. They stay: answers may come by them.
+func (a *asker) listen(to *radius.Settings) error {
 	for family, any := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		wanted := false
-		for _, s := range settings.Servers {
-			wanted = wanted || s.Address.Addr().Is6() == any.Is6()
+		wanted := slices.ContainsFunc(to.Servers, func(s radius.Server) bool { return s.Address.Addr().Is6() == any.Is6() })
+		if !wanted || a.sockets[family] != nil {
+			continue
 		}
-		for n := 0; wanted && n < settings.Sockets; n++ {
-			conn, err := port.ListenUDP(port.UDPConfig{Addr: netip.AddrPortFrom(any, 0), Small: true, Buffer: controlBuffer})
-			if err != nil {
-				a.close()
-				return err
-			}
-			a.sockets = append(a.sockets, conn)
-			a.loop.SetSocket(family*settings.Sockets+n, conn)
+		list, err := openPorts(any, to.Sockets)
+		if err != nil {
+			return err
+		}
+		a.sockets[family] = list
+		for n, conn := range list {
+			a.loop.SetSocket(family*to.Sockets+n, conn)
+		}
+		if a.on != nil {
+			a.read(family)
 		}
 	}
 	return nil
 }
 
-// follow takes what may change of a configuration.
+// openPorts opens sockets of a family.
+func openPorts(any netip.Addr, n int) (list []*port.UDP, err error) {
+	for range n {
+		conn, err := port.ListenUDP(port.UDPConfig{Addr: netip.AddrPortFrom(any, 0), Small: true, Buffer: controlBuffer})
+		if err != nil {
+			closePorts(list)
+			return nil, err
+		}
+		list = append(list, conn)
+	}
+	return list, nil
+}
+
+func closePorts(list []*port.UDP) {
+	for _, conn := range list {
+		_ = conn.Close()
+	}
+}
+
+// reconfigure has other servers asked. What is on its way goes on; see [radius.Client.Reconfigure].
+func (a *asker) reconfigure(to radius.Settings) error {
+	if err := a.listen(&to); err != nil {
+		return err
+	}
+	var err error
+	a.loop.Do(func(now time.Time, _ *radius.Output) { err = a.client.Reconfigure(to, now) })
+	return err
+}
+
+// follow takes what may change of a configuration. What is left of sessions of an access point that has gone,
+// or has no accounting any more, is told as it was.
 func (a *knownAPNs) follow(cfg *Settings) {
 	apns := map[string]toldOf{}
+	if before := a.apns.Load(); before != nil {
+		maps.Copy(apns, *before)
+	}
 	for i := range cfg.APNs {
-		apns[cfg.APNs[i].Name] = toldOf{cfg.APNs[i].RADIUSUser, cfg.APNs[i].Authenticate == ByRADIUS, cfg.APNs[i].Accounting == ToRADIUS}
+		p := &cfg.APNs[i]
+		accounted := p.Accounting == ToRADIUS || p.Accounting == ToNobody && apns[p.Name].accounted
+		apns[p.Name] = toldOf{p.RADIUSUser, p.Authenticate == ByRADIUS, accounted}
 	}
 	a.apns.Store(&apns)
 }
@@ -123,22 +170,30 @@ func (a *knownAPNs) follow(cfg *Settings) {
 func (a *knownAPNs) toldOf(apn string) toldOf { return (*a.apns.Load())[apn] }
 
 // run asks and hears until the sockets are closed. heard is given the answers.
-func (a *asker) run(ctx context.Context, group *errgroup.Group, heard func([]radius.Answer)) {
-	for n, conn := range a.sockets {
-		group.Go(func() error {
+func (a *asker) run(on *tasks, heard func([]radius.Answer)) {
+	a.on = on
+	for family := range a.sockets {
+		a.read(family)
+	}
+	on.group.Go(func() error { a.loop.RunTimer(on.ctx); return nil })
+	on.group.Go(func() error { return a.answered.each(on.ctx, heard) })
+}
+
+// read hears by the sockets of a family.
+func (a *asker) read(family int) {
+	for n, conn := range a.sockets[family] {
+		a.on.group.Go(func() error {
 			return a.loop.ReadUDP(conn, func(m *port.Message, now time.Time, out *radius.Output) {
 				a.client.HandleUDP(n, m.From, m.Payload, now, out)
 			})
 		})
 	}
-	group.Go(func() error { a.loop.RunTimer(ctx); return nil })
-	group.Go(func() error { return a.answered.each(ctx, heard) })
 }
 
 // close closes the sockets.
 func (a *asker) close() {
-	for _, conn := range a.sockets {
-		_ = conn.Close()
+	for _, list := range a.sockets {
+		closePorts(list)
 	}
 }
 

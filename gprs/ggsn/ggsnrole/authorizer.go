@@ -4,12 +4,9 @@ package ggsnrole
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"log/slog"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
 	"github.com/isthmus-net/isthmus/internal/radius"
@@ -22,25 +19,20 @@ type authorizer struct {
 	asks mailbox[ggsn.Ask]
 }
 
-// openAuthorizer makes one, with its sockets in the network namespace of the calling thread; nil: there
-// are no servers.
-func openAuthorizer(cfg *Settings, log *slog.Logger) (*authorizer, error) {
-	settings, err := cfg.radiusSettings(Authentication)
-	if err != nil || len(settings.Servers) == 0 {
-		return nil, err
-	}
+// openAuthorizer makes one for servers, with its sockets in the network namespace of the calling thread.
+func openAuthorizer(cfg *Settings, to radius.Settings, log *slog.Logger) (*authorizer, error) {
 	a := new(authorizer)
 	a.asks.wake = make(chan struct{}, 1)
-	if err = a.open(cfg, settings, log); err != nil {
+	if err := a.open(cfg, to, log); err != nil {
 		return nil, err
 	}
 	return a, nil
 }
 
 // run asks and answers until the sockets are closed. grant is given what has been decided.
-func (a *authorizer) run(ctx context.Context, group *errgroup.Group, grant func([]radius.Answer)) {
-	a.asker.run(ctx, group, grant)
-	group.Go(func() error { return a.asks.each(ctx, a.send) })
+func (a *authorizer) run(on *tasks, grant func([]radius.Answer)) {
+	a.asker.run(on, grant)
+	on.group.Go(func() error { return a.asks.each(on.ctx, a.send) })
 }
 
 // send asks servers. What cannot be asked is answered at once: there is no answer.

@@ -11,8 +11,6 @@ import (
 	"net/netip"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/loop"
@@ -30,19 +28,16 @@ type dynamic struct {
 	server  *radius.Dynamic
 	loop    loop.Loop[*radius.Output]
 	sockets []*port.UDP
+	end     context.CancelFunc // of the timer; nil: it does not run
 	name    string
 	at      []netip.Addr
 	walks   ratelimit.Bucket
 }
 
-// openDynamic makes one, with a socket at each address of the node in the network namespace of the calling
-// thread; nil: no server may end or change sessions.
-func openDynamic(g *GGSN, cfg *Settings) (*dynamic, error) {
-	clients, err := cfg.dynamicClients()
-	if err != nil || len(clients) == 0 {
-		return nil, err
-	}
-	d := &dynamic{node: g, name: cfg.Name, at: cfg.addresses()}
+// openDynamic makes one for servers, with a socket at each address of the node in the network namespace of the
+// calling thread.
+func openDynamic(g *GGSN, cfg *Settings, clients []radius.DynamicClient) (d *dynamic, err error) {
+	d = &dynamic{node: g, name: cfg.Name, at: cfg.addresses()}
 	d.follow(cfg)
 	if d.server, err = radius.NewDynamic(clients); err != nil {
 		return nil, err
@@ -89,13 +84,16 @@ func (s *Settings) dynamicClaims() (claims []config.Claim) {
 	return claims
 }
 
-// run answers until the sockets are closed; of nil it does nothing.
-func (d *dynamic) run(ctx context.Context, group *errgroup.Group, log *slog.Logger) {
-	if d == nil {
-		return
-	}
+// setClients has requests of other servers taken.
+func (d *dynamic) setClients(clients []radius.DynamicClient) (err error) {
+	d.loop.Do(func(time.Time, *radius.Output) { err = d.server.SetClients(clients) })
+	return err
+}
+
+// run answers until it is closed.
+func (d *dynamic) run(on *tasks, log *slog.Logger) {
 	for n, conn := range d.sockets {
-		group.Go(func() error {
+		on.group.Go(func() error {
 			return d.loop.ReadUDP(conn, func(m *port.Message, now time.Time, out *radius.Output) {
 				d.server.HandleUDP(n, m.From, m.Payload, now, out, func(code radius.Code, asked *radius.Attributes) radius.ErrorCause {
 					return d.apply(code, asked, now)
@@ -104,16 +102,16 @@ func (d *dynamic) run(ctx context.Context, group *errgroup.Group, log *slog.Logg
 		})
 		log.Info("RADIUS servers may end and change sessions", "at", conn.LocalAddr())
 	}
-	group.Go(func() error { d.loop.RunTimer(ctx); return nil })
+	ctx, end := context.WithCancel(on.ctx)
+	d.end = end
+	on.group.Go(func() error { d.loop.RunTimer(ctx); return nil })
 }
 
-// close closes the sockets; of nil it does nothing.
+// close closes the sockets.
 func (d *dynamic) close() {
-	if d == nil {
-		return
-	}
-	for _, conn := range d.sockets {
-		_ = conn.Close()
+	closePorts(d.sockets)
+	if d.end != nil {
+		d.end()
 	}
 }
 

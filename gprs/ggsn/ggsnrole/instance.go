@@ -22,7 +22,6 @@ import (
 	"github.com/isthmus-net/isthmus/internal/kept"
 	"github.com/isthmus-net/isthmus/internal/loop"
 	"github.com/isthmus-net/isthmus/internal/port"
-	"github.com/isthmus-net/isthmus/internal/radius"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/trace"
 )
@@ -46,6 +45,11 @@ type GGSN struct {
 	engine      atomic.Pointer[ggsn.Engine] // nil before it is made
 	lastRestore time.Duration               // see host.DeviceConfig
 
+	// Changed with g.mu held.
+	radius   atomic.Pointer[authorizer] // nil: no server was asked yet
+	accounts atomic.Pointer[accountant] // nil: no server was told yet
+	dynamic  atomic.Pointer[dynamic]    // nil: no server may end or change sessions
+
 	mu       sync.Mutex // guards what follows, and the order of changes
 	cfg      Settings
 	own      map[string]own // by VRF; empty is none
@@ -59,9 +63,8 @@ type GGSN struct {
 	leaving  []pool            // no longer named, but contexts have addresses of it
 	taken    []pool            // the same of an earlier process, and led elsewhere: its contexts end
 	who      *ggsn.Subscribers // by cfg
-	radius   *authorizer       // nil: no server is asked
-	accounts *accountant       // nil: no server is told
-	dynamic  *dynamic          // nil: no server may end or change sessions
+	servers  radiusServers     // by cfg
+	tasks    *tasks            // nil before it runs
 	charges  *charger          // nil: nothing is written
 	saved    *kept.Saved
 	adopted  int             // contexts of an earlier process
@@ -80,10 +83,11 @@ func New(cfg Settings, log *slog.Logger) (*GGSN, error) {
 	if err := fits(&cfg, who); err != nil {
 		return nil, err
 	}
-	if err := cfg.examineRADIUS(); err != nil {
+	to, err := cfg.readServers()
+	if err != nil {
 		return nil, err
 	}
-	g := &GGSN{name: cfg.Name, log: log, ready: make(chan struct{}), cfg: cfg, who: who, names: cfg.interfaces()}
+	g := &GGSN{name: cfg.Name, log: log, ready: make(chan struct{}), cfg: cfg, who: who, servers: to, names: cfg.interfaces()}
 	g.warnOf(who)
 	g.charges = newCharger(&cfg, log)
 	if g.vrfs = cfg.vrfs(g.names); len(g.names) > maxNetworks {
@@ -104,11 +108,11 @@ func New(cfg Settings, log *slog.Logger) (*GGSN, error) {
 // settled hands over what the engine tells, and what it asks.
 func (g *GGSN) settled(out *ggsn.Output) {
 	g.events.add(out.Events)
-	if g.radius != nil {
-		g.radius.asks.add(out.Asks)
+	if a := g.radius.Load(); a != nil {
+		a.asks.add(out.Asks)
 	}
-	if g.accounts != nil {
-		g.accounts.add(out.Events)
+	if a := g.accounts.Load(); a != nil {
+		a.add(out.Events)
 	}
 	if g.charges != nil {
 		g.charges.add(out.Events)
@@ -154,17 +158,8 @@ func (g *GGSN) Run(ctx context.Context) (err error) {
 		return err
 	}
 	serves = true
+	g.runServers(&tasks{ctx, group})
 	g.work(group)
-	if g.radius != nil {
-		g.radius.run(ctx, group, g.grant)
-	}
-	if g.accounts != nil {
-		if g.adopted == 0 { // of what may have been before, nothing goes on
-			g.accounts.whole(radius.AcctOn)
-		}
-		g.accounts.run(ctx, group)
-	}
-	g.dynamic.run(ctx, group, g.log)
 	g.endContextsOf(g.taken)
 	group.Go(func() error { g.loop.RunTimer(ctx); return nil })
 	group.Go(func() error { g.letGoByAndBy(ctx); return nil })
@@ -212,13 +207,7 @@ func (g *GGSN) open() error {
 	if g.noNodes, err = findNoNodes(g.host); err != nil {
 		return err
 	}
-	if g.radius, err = openAuthorizer(&g.cfg, g.log); err != nil {
-		return err
-	}
-	if g.accounts, err = openAccountant(&g.cfg, g.log); err != nil {
-		return err
-	}
-	if g.dynamic, err = openDynamic(g, &g.cfg); err != nil {
+	if err = g.setServers(&g.cfg, &g.servers); err != nil {
 		return err
 	}
 	if g.charges != nil {
@@ -289,7 +278,7 @@ func (g *GGSN) do(f func(e *ggsn.Engine, now time.Time, out *ggsn.Output)) bool 
 // endPorts makes the loops end.
 func (g *GGSN) endPorts(leaving bool) {
 	g.mu.Lock()
-	g.closeRADIUS()
+	g.closeServers()
 	networks, sockets, keep := slices.Clone(g.networks), g.sockets, g.cfg.KeepState
 	g.mu.Unlock()
 	for _, n := range networks {
@@ -307,10 +296,10 @@ func (g *GGSN) close(leave, served bool) (err error) {
 		err = errors.Join(err, n.close(leave))
 	}
 	g.sockets.close()
-	g.closeRADIUS()
+	g.closeServers()
 	err = errors.Join(err, g.closeState(served))
-	if g.accounts != nil {
-		err = errors.Join(err, g.accounts.spool.Close())
+	if a := g.accounts.Load(); a != nil {
+		err = errors.Join(err, a.spool.Close())
 	}
 	if g.host != nil {
 		g.host.Abandon()
@@ -318,17 +307,6 @@ func (g *GGSN) close(leave, served bool) (err error) {
 		g.host = nil
 	}
 	return err
-}
-
-// closeRADIUS has servers neither asked nor told nor heard any more; g.mu is held.
-func (g *GGSN) closeRADIUS() {
-	if g.radius != nil {
-		g.radius.close()
-	}
-	if g.accounts != nil {
-		g.accounts.close()
-	}
-	g.dynamic.close()
 }
 
 // changed follows one change of the host.

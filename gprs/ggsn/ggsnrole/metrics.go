@@ -41,10 +41,10 @@ func (g *GGSN) Collect(emit func(role.Metric)) {
 	for f := range ggsn.RouteFault(ggsn.NumRouteFaults) {
 		emit(role.Metric{Name: "routes_refused_total", Kind: role.Counter, Help: "Networks behind terminals that RADIUS servers named and that were not given, by reason.", Reason: f.String(), Value: float64(s.RoutesRefused[f])})
 	}
-	g.radius.collect(emit, &s, sizes.Waiting)
-	g.accounts.collect(emit)
+	g.radius.Load().collect(emit, &s, sizes.Waiting)
+	g.accounts.Load().collect(emit)
 	g.charges.collect(emit)
-	g.dynamic.collect(emit)
+	g.dynamic.Load().collect(emit)
 	emit(role.Count("log_lines_lost_total", "Events that the log was too slow for.", g.events.Lost()))
 	eachDropped(&s, func(reason string, n uint64) { emit(role.Dropped(reason, n)) })
 	g.mu.Lock()

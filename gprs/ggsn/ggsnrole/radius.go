@@ -38,17 +38,17 @@ const (
 func (r *RADIUS) keys() []key.Key {
 	return []key.Key{
 		key.Of("address", &r.Address, key.MustSet("192.0.2.10"), key.Host, key.Identity, "Its address, of either family."),
-		key.Of("use", &r.Use, string(Authentication), key.OneOf(Authentication, Accounting, BothUses, NoUse), key.Restart,
+		key.Of("use", &r.Use, string(Authentication), key.OneOf(Authentication, Accounting, BothUses, NoUse), key.Live,
 			`What it is for: "authentication", "accounting" or "both", or "none" of these, but dynamic.`),
-		key.Of("port", &r.Port, 1812, key.Integer[uint16](1, 65535), key.Restart, "UDP port of its authentication. RFC 2865, section 3."),
-		key.Of("accounting_port", &r.AccountingPort, 1813, key.Integer[uint16](1, 65535), key.Restart, "UDP port of its accounting. RFC 2866, section 3."),
-		key.Of("secret_file", &r.SecretFile, key.MustSet("/etc/isthmus/radius.secret"), key.File, key.Restart,
+		key.Of("port", &r.Port, 1812, key.Integer[uint16](1, 65535), key.Live, "UDP port of its authentication. RFC 2865, section 3."),
+		key.Of("accounting_port", &r.AccountingPort, 1813, key.Integer[uint16](1, 65535), key.Live, "UDP port of its accounting. RFC 2866, section 3."),
+		key.Of("secret_file", &r.SecretFile, key.MustSet("/etc/isthmus/radius.secret"), key.File, key.Live,
 			"File with the secret that it shares with this node, and nothing else. Others may not read it."),
-		key.Of("signed", &r.Signed, true, key.Bool, key.Restart,
+		key.Of("signed", &r.Signed, true, key.Bool, key.Live,
 			"Take answers alone that have a Message-Authenticator. Without it, whoever is on the way can let anybody in (CVE-2024-3596)."),
-		key.Of("dynamic", &r.Dynamic, false, key.Bool, key.Restart,
+		key.Of("dynamic", &r.Dynamic, false, key.Bool, key.Live,
 			"Let it end and change sessions, by requests from its address to dynamic_port. RFC 5176."),
-		key.Of("timestamp", &r.Timestamp, true, key.Bool, key.Restart,
+		key.Of("timestamp", &r.Timestamp, true, key.Bool, key.Live,
 			"Take such requests alone that have an Event-Timestamp of the last 300 seconds. Without it, whoever is on the way can send an old one again. RFC 5176, section 6.3."),
 	}
 }
@@ -57,11 +57,11 @@ func (r *RADIUS) keys() []key.Key {
 func (s *Settings) radiusKeys() []key.Key {
 	std := radius.Defaults()
 	return []key.Key{
-		key.Of("radius_timeout", &s.RADIUSTimeout, std.Timeout.String(), key.Duration(100*time.Millisecond, 30*time.Second), key.Restart,
+		key.Of("radius_timeout", &s.RADIUSTimeout, std.Timeout.String(), key.Duration(100*time.Millisecond, 30*time.Second), key.Live,
 			"How long the first answer of a RADIUS server is waited for; each time a request is sent again the wait doubles. RFC 5080, section 2.2.1."),
-		key.Of("radius_tries", &s.RADIUSTries, std.Tries, key.Integer[int](1, 10), key.Restart,
+		key.Of("radius_tries", &s.RADIUSTries, std.Tries, key.Integer[int](1, 10), key.Live,
 			"How often a request is sent to one server, before the next one is asked."),
-		key.Of("radius_dead_time", &s.RADIUSDeadTime, std.DeadTime.String(), key.Duration(time.Second, time.Hour), key.Restart,
+		key.Of("radius_dead_time", &s.RADIUSDeadTime, std.DeadTime.String(), key.Duration(time.Second, time.Hour), key.Live,
 			"How long a server that has not answered is left alone; then one request tries it."),
 		key.Of("dynamic_port", &s.DynamicPort, radius.DynamicPort, key.Integer[uint16](1, 65535), key.Restart,
 			"UDP port, at the node's addresses, for requests of RADIUS servers that have dynamic = true. RFC 5176, section 2.3."),
@@ -71,7 +71,7 @@ func (s *Settings) radiusKeys() []key.Key {
 			"Octets of records that may wait, of about 400 each; what does not fit any more is lost, and counted."),
 		key.Of("charging_file", &s.ChargingFile, key.Example("/var/lib/isthmus/charging.jsonl"), key.Optional(key.File), key.Restart,
 			"File to which a line of JSON is appended for each context that has ended at an access point with accounting. It may be moved away at any time. Empty: none."),
-		key.Tables("radius", &s.RADIUS, "RADIUS server", `{ address = "192.0.2.10", secret_file = "/etc/isthmus/radius.secret" }`, (*RADIUS).keys, key.Restart,
+		key.Tables("radius", &s.RADIUS, "RADIUS server", `{ address = "192.0.2.10", secret_file = "/etc/isthmus/radius.secret" }`, (*RADIUS).keys, key.Live,
 			"RADIUS servers, in their order: the first that answers is asked. Each is a section of its own:\n"+
 				"  [[ggsn.radius]]\n  address = \"192.0.2.10\"                       of either family\n"+
 				"  use = \"authentication\"                       or accounting, or both\n"+
@@ -131,7 +131,7 @@ func (s *Settings) radiusSettings(of Use) (r radius.Settings, err error) {
 		}
 		r.Servers = append(r.Servers, radius.Server{Address: netip.AddrPortFrom(one.Address, at), Secret: secret, AnySigned: !one.Signed})
 	}
-	return r, nil
+	return r, r.Check()
 }
 
 // maxRADIUSSecret bounds a secret, in octets.
@@ -140,19 +140,8 @@ const maxRADIUSSecret = 256
 // examineFiles tells what is wrong with the files that the section names, or may be.
 func examineFiles(s *Settings) []role.Finding {
 	found := examineSubscribers(s)
-	return append(found, role.Problems(s.examineRADIUS())...)
-}
-
-// examineRADIUS returns why servers of either use cannot be asked.
-func (s *Settings) examineRADIUS() error {
-	if _, err := s.radiusSettings(Authentication); err != nil {
-		return err
-	}
-	if _, err := s.radiusSettings(Accounting); err != nil {
-		return err
-	}
-	_, err := s.dynamicClients()
-	return err
+	_, err := s.readServers()
+	return append(found, role.Problems(err)...)
 }
 
 // serves reports whether there is a server of a use.

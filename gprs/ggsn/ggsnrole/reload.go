@@ -24,6 +24,10 @@ func (g *GGSN) Prepare(next Settings) (role.Change, error) {
 	if err := fits(&next, who); err != nil {
 		return nil, err
 	}
+	to, err := next.readServers()
+	if err != nil {
+		return nil, err
+	}
 	links := next.interfaces()
 	for i, vrf := range next.vrfs(links) {
 		switch at := slices.Index(g.names, links[i]); {
@@ -36,35 +40,31 @@ func (g *GGSN) Prepare(next Settings) (role.Change, error) {
 	return func() ([]string, error) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if g.host == nil {
+		if g.host == nil || g.tasks != nil && g.tasks.ctx.Err() != nil {
 			return nil, errNotRunning
 		}
-		return nil, g.change(&next, who)
+		return nil, g.change(&next, who, &to)
 	}, nil
 }
 
-// change applies a configuration: the routes that come first, then the engine, then those that
+// change applies a configuration: the routes and servers that come first, then the engine, then the routes that
 // go. Pools that are no longer named stay as long as contexts have addresses of them, which is
 // known when no more are given. After an error all is as before; g.mu is held.
-func (g *GGSN) change(next *Settings, who *ggsn.Subscribers) error {
+func (g *GGSN) change(next *Settings, who *ggsn.Subscribers, to *radiusServers) error {
 	undo, err := g.lead(next)
 	if err != nil {
 		return err
 	}
-	if err := g.reconfigure(next, who); err != nil {
-		return errors.Join(err, undo())
+	if err = g.setServers(next, to); err == nil {
+		g.follow(next) // before the first session that is to be told of
+		err = g.reconfigure(next, who)
+	}
+	if err != nil {
+		g.follow(&g.cfg)
+		return errors.Join(err, g.setServers(&g.cfg, &g.servers), undo())
 	}
 	g.leaving = g.findLeaving()
-	g.cfg, g.who = *next, who
-	if g.radius != nil {
-		g.radius.follow(next)
-	}
-	if g.accounts != nil {
-		g.accounts.follow(next)
-	}
-	if g.dynamic != nil {
-		g.dynamic.follow(next)
-	}
+	g.cfg, g.who, g.servers = *next, who, *to
 	g.warnOf(who)
 	g.events.contexts.Store(next.ContextLog)
 	return g.keep()

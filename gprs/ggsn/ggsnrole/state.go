@@ -87,8 +87,8 @@ func (g *GGSN) closeState(served bool) (err error) {
 		err = g.saved.End(e.RestartCounter(), state)
 	} else if served {
 		g.do(func(e *ggsn.Engine, now time.Time, out *ggsn.Output) { e.Close(now, out) })
-		if g.accounts != nil {
-			g.accounts.whole(radius.AcctOff)
+		if a := g.accounts.Load(); a != nil {
+			a.whole(radius.AcctOff)
 		}
 	}
 	err = errors.Join(err, g.saved.Close())
