@@ -9,7 +9,10 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/sctp"
@@ -70,36 +73,45 @@ type seamlessFound struct {
 	why    string // there is no MPTCP
 	alive  int    // handovers of a row, with the association alive behind
 	row    int
-	wrong  int // messages lost, or not in their order
+	wrong  atomic.Int64 // messages lost, or not in their order
 	rowGap time.Duration
 }
 
 // runSCTPSeamless is the experiment.
 func runSCTPSeamless(ctx context.Context, e *lab.Env) error {
-	short := e.Runs > 0 && e.Runs < longRun
-	f := &seamlessFound{row: seamlessRow}
-	if short {
-		f.row = seamlessRowShort // without loss
-	}
 	runs := cmp.Or(e.Runs, seamlessRuns)
-	err := inTestbed(ctx, e, sctpSeamlessName, testbedMean(), func(n *testbedNet, c *cutNet) (err error) {
-		if f.moves, err = f.handovers(ctx, n, c, runs); err != nil {
+	f := &seamlessFound{row: seamlessRow}
+	own := func(ctx context.Context, n *testbedNet, c *cutNet) (err error) {
+		f.moves, err = f.handovers(ctx, n, c, runs)
+		return err
+	}
+	shaky := func(ctx context.Context, n *testbedNet, c *cutNet) (err error) {
+		f.shaky, err = f.handovers(ctx, n, c, runs)
+		return err
+	}
+	theirs := func(ctx context.Context, n *testbedNet, _ *cutNet) (err error) {
+		f.mptcp, f.why, err = n.mptcpHandovers(ctx, runs)
+		return err
+	}
+	if e.Runs > 0 && e.Runs < longRun {
+		f.row = seamlessRowShort // without loss
+		if err := inTestbed(ctx, e, sctpSeamlessName, testbedMean(), own, theirs, f.inARow); err != nil {
 			return err
 		}
-		if f.mptcp, f.why, err = n.mptcpHandovers(ctx, runs); err != nil || !short {
-			return err
-		}
-		return f.inARow(ctx, n, c)
+		return finish(e, seamlessReport(f))
+	}
+	e.Step("side by side, each in a testbed of its own: with the jitter of UMTS, by MPTCP, and %d handovers in a row with loss", f.row)
+	working, all := errgroup.WithContext(ctx)
+	shared := sideBySide(e)
+	working.Go(func() error { return inTestbed(all, shared, sctpSeamlessName, testbedMeasured(), shaky) })
+	working.Go(func() error { return inTestbed(all, shared, sctpSeamlessName, testbedMean(), theirs) })
+	working.Go(func() error {
+		return inTestbed(all, shared, sctpSeamlessName, testbedMean().losing(seamlessLoss), f.inARow)
 	})
-	if err == nil && !short {
-		err = inTestbed(ctx, e, sctpSeamlessName, testbedMeasured(), func(n *testbedNet, c *cutNet) (err error) {
-			f.shaky, err = f.handovers(ctx, n, c, runs)
-			return err
-		})
+	if err := working.Wait(); err != nil {
+		return err
 	}
-	if err == nil && !short {
-		err = inTestbed(ctx, e, sctpSeamlessName, testbedMean().losing(seamlessLoss), func(n *testbedNet, c *cutNet) error { return f.inARow(ctx, n, c) })
-	}
+	err := e.Alone(func() error { return inTestbed(ctx, e, sctpSeamlessName, testbedMean(), own) })
 	if err != nil {
 		return err
 	}
@@ -115,8 +127,8 @@ func (n *testbedNet) settle(ctx context.Context) error {
 	return pause(ctx, d)
 }
 
-// inTestbed draws the testbed, with what associations of its terminal need.
-func inTestbed(ctx context.Context, e *lab.Env, name string, w testbedWorld, do func(*testbedNet, *cutNet) error) (err error) {
+// inTestbed draws the testbed, with what associations of its terminal need, and does one thing after the other in it.
+func inTestbed(ctx context.Context, e *lab.Env, name string, w testbedWorld, do ...func(context.Context, *testbedNet, *cutNet) error) (err error) {
 	n, err := drawTestbed(ctx, e, name, w)
 	if err != nil {
 		return err
@@ -130,7 +142,12 @@ func inTestbed(ctx context.Context, e *lab.Env, name string, w testbedWorld, do 
 		return err
 	}
 	defer closing(&err, c.end)
-	return do(n, c)
+	for _, one := range do {
+		if err := one(ctx, n, c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // handovers makes handovers of each kind with an association.
@@ -152,7 +169,7 @@ func (s *seamlessFound) handovers(ctx context.Context, n *testbedNet, c *cutNet,
 		}
 	}
 	wrong, err := f.stop()
-	s.wrong += wrong
+	s.wrong.Add(int64(wrong))
 	return moves, err
 }
 
@@ -296,7 +313,7 @@ func (s *seamlessFound) inARow(ctx context.Context, n *testbedNet, c *cutNet) er
 		n.daemons.env.Status(fmt.Sprintf("  %d handovers", s.alive))
 	}
 	wrong, err := f.stop()
-	s.wrong += wrong
+	s.wrong.Add(int64(wrong))
 	return err
 }
 

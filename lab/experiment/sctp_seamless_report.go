@@ -62,7 +62,7 @@ func seamlessReport(f *seamlessFound) *report.Report {
 			Isthmus: seamlessValue(back, func(m seamlessMove) time.Duration { return m.data - 2*m.wlan })},
 		report.Figure{Name: fmt.Sprintf(figureSeamlessAlive, f.row), Unit: "%", Isthmus: report.Measured(100 * float64(f.alive) / float64(f.row)), Must: must(sctpSeamlessName, figureSeamlessAlive)},
 		report.Figure{Name: "the same: longest gap to the terminal", Unit: "ms", Isthmus: report.Milliseconds(f.rowGap)},
-		report.Figure{Name: figureSCTPWrong, Isthmus: report.Measured(float64(f.wrong)), Must: must(sctpSeamlessName, figureSCTPWrong)})
+		report.Figure{Name: figureSCTPWrong, Isthmus: report.Measured(float64(f.wrong.Load())), Must: must(sctpSeamlessName, figureSCTPWrong)})
 	return r
 }
 
