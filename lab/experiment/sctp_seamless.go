@@ -23,7 +23,7 @@ const sctpSeamlessName = "sctp-seamless"
 // sctpSeamless is the experiment sctp-seamless.
 var sctpSeamless = lab.Experiment{
 	Name:      sctpSeamlessName,
-	Summary:   "an association goes from WLAN to UMTS and back in the UMTS-WLAN testbed: announced, by make before break, and by a silent cut, beside MPTCP; and two hundred times in a row with loss",
+	Summary:   "an association goes from WLAN to UMTS and back in the UMTS-WLAN testbed: announced, by make before break, and by a silent cut, beside MPTCP and calls of SIP; and two hundred times in a row with loss",
 	NeedsRoot: true,
 	Needs:     testbedPrograms,
 	Run:       runSCTPSeamless,
@@ -71,7 +71,8 @@ type seamlessFound struct {
 	shaky  map[seamlessKind][]seamlessMove // with the jitter of UMTS
 	mptcp  map[seamlessKind][]seamlessMove
 	why    string // there is no MPTCP
-	alive  int    // handovers of a row, with the association alive behind
+	calls  map[seamlessKind][]sipMove
+	alive  int // handovers of a row, with the association alive behind
 	row    int
 	wrong  atomic.Int64 // messages lost, or not in their order
 	rowGap time.Duration
@@ -93,18 +94,23 @@ func runSCTPSeamless(ctx context.Context, e *lab.Env) error {
 		f.mptcp, f.why, err = n.mptcpHandovers(ctx, runs)
 		return err
 	}
+	calls := func(ctx context.Context, n *testbedNet, _ *cutNet) (err error) {
+		f.calls, err = n.sipHandovers(ctx, runs)
+		return err
+	}
 	if e.Runs > 0 && e.Runs < longRun {
 		f.row = seamlessRowShort // without loss
-		if err := inTestbed(ctx, e, sctpSeamlessName, testbedMean(), own, theirs, f.inARow); err != nil {
+		if err := inTestbed(ctx, e, sctpSeamlessName, testbedMean(), own, theirs, calls, f.inARow); err != nil {
 			return err
 		}
 		return finish(e, seamlessReport(f))
 	}
-	e.Step("side by side, each in a testbed of its own: with the jitter of UMTS, by MPTCP, and %d handovers in a row with loss", f.row)
+	e.Step("side by side, each in a testbed of its own: with the jitter of UMTS, by MPTCP, calls of SIP, and %d handovers in a row with loss", f.row)
 	working, all := errgroup.WithContext(ctx)
 	shared := sideBySide(e)
 	working.Go(func() error { return inTestbed(all, shared, sctpSeamlessName, testbedMeasured(), shaky) })
 	working.Go(func() error { return inTestbed(all, shared, sctpSeamlessName, testbedMean(), theirs) })
+	working.Go(func() error { return inTestbed(all, shared, sctpSeamlessName, testbedMean(), calls) })
 	working.Go(func() error {
 		return inTestbed(all, shared, sctpSeamlessName, testbedMean().losing(seamlessLoss), f.inARow)
 	})
