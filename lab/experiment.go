@@ -68,6 +68,8 @@ type Env struct {
 	// Limited says that the lab runs in a user namespace, where peers and
 	// eBPF do not work.
 	Limited bool
+	// Turns is set for experiments side by side.
+	Turns *Turns
 
 	began  time.Time // of the experiment that runs
 	others otherTime // until then

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
@@ -32,6 +33,9 @@ func finish(e *lab.Env, r *report.Report) error {
 	r.Machine = found[0].Name + " " + found[0].Value + " on " + machine()
 	r.Facts = append(found, r.Facts...)
 	tellLoad(e, r)
+	if e.Turns != nil {
+		r.Fact("side by side", "%s", strings.Join(e.Turns.Names, ", "))
+	}
 	r.Command, r.Time = commandLine(os.Args), time.Now().UTC().Truncate(time.Second)
 	write := r.WriteText
 	if e.JSON {

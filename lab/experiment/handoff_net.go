@@ -281,8 +281,7 @@ func (n *handoffNet) startPhones(ctx context.Context) (err error) {
 	if err := n.startHost(ctx); err != nil {
 		return err
 	}
-	set := phoneSettings(sipUE, handoffSIP, true)
-	set.UA.Password, set.UA.Register = sipSecret, time.Hour
+	set := terminalSettings(handoffSIP)
 	if n.guide != nil {
 		set.Sound = n.guide.tone
 	}

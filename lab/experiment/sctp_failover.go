@@ -85,10 +85,6 @@ func runSCTPFailover(ctx context.Context, e *lab.Env) error {
 	form.silent = cmp.Or(min(e.Runs, form.silent), form.silent)
 	found := &sctpFound{row: form.row}
 	curves := form.curves
-	e.Step("the clocks of the RFCs")
-	if err := found.measureClocks(ctx, e, form); err != nil {
-		return fmt.Errorf("the clocks of the RFCs: %w", err)
-	}
 	e.Step("side by side, each in a lab of its own: silent cuts with default parameters, cuts in a row of a host with one address, silent cuts beside MPTCP, and the study's cuts")
 	shared := sideBySide(e)
 	working, all := errgroup.WithContext(ctx)
@@ -108,8 +104,15 @@ func runSCTPFailover(ctx context.Context, e *lab.Env) error {
 	if err := working.Wait(); err != nil {
 		return err
 	}
-	e.Step("the study's figures 3 to 5 and 7, in virtual time")
-	if err := curves.draw(); err != nil {
+	err := e.Alone(func() error {
+		e.Step("the clocks of the RFCs")
+		if err := found.measureClocks(ctx, e, form); err != nil {
+			return fmt.Errorf("the clocks of the RFCs: %w", err)
+		}
+		e.Step("the study's figures 3 to 5 and 7, in virtual time")
+		return curves.draw()
+	})
+	if err != nil {
 		return err
 	}
 	return finish(e, sctpFailoverReport(found, &curves))

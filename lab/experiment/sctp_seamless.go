@@ -9,7 +9,10 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/sctp"
@@ -20,7 +23,7 @@ const sctpSeamlessName = "sctp-seamless"
 // sctpSeamless is the experiment sctp-seamless.
 var sctpSeamless = lab.Experiment{
 	Name:      sctpSeamlessName,
-	Summary:   "an association goes from WLAN to UMTS and back in the UMTS-WLAN testbed: announced, by make before break, and by a silent cut, beside MPTCP; and two hundred times in a row with loss",
+	Summary:   "an association goes from WLAN to UMTS and back in the UMTS-WLAN testbed: announced, by make before break, and by a silent cut, beside MPTCP and calls of SIP; and two hundred times in a row with loss",
 	NeedsRoot: true,
 	Needs:     testbedPrograms,
 	Run:       runSCTPSeamless,
@@ -68,38 +71,53 @@ type seamlessFound struct {
 	shaky  map[seamlessKind][]seamlessMove // with the jitter of UMTS
 	mptcp  map[seamlessKind][]seamlessMove
 	why    string // there is no MPTCP
-	alive  int    // handovers of a row, with the association alive behind
+	calls  map[seamlessKind][]sipMove
+	alive  int // handovers of a row, with the association alive behind
 	row    int
-	wrong  int // messages lost, or not in their order
+	wrong  atomic.Int64 // messages lost, or not in their order
 	rowGap time.Duration
 }
 
 // runSCTPSeamless is the experiment.
 func runSCTPSeamless(ctx context.Context, e *lab.Env) error {
-	short := e.Runs > 0 && e.Runs < longRun
-	f := &seamlessFound{row: seamlessRow}
-	if short {
-		f.row = seamlessRowShort // without loss
-	}
 	runs := cmp.Or(e.Runs, seamlessRuns)
-	err := inTestbed(ctx, e, sctpSeamlessName, testbedMean(), func(n *testbedNet, c *cutNet) (err error) {
-		if f.moves, err = f.handovers(ctx, n, c, runs); err != nil {
+	f := &seamlessFound{row: seamlessRow}
+	own := func(ctx context.Context, n *testbedNet, c *cutNet) (err error) {
+		f.moves, err = f.handovers(ctx, n, c, runs)
+		return err
+	}
+	shaky := func(ctx context.Context, n *testbedNet, c *cutNet) (err error) {
+		f.shaky, err = f.handovers(ctx, n, c, runs)
+		return err
+	}
+	theirs := func(ctx context.Context, n *testbedNet, _ *cutNet) (err error) {
+		f.mptcp, f.why, err = n.mptcpHandovers(ctx, runs)
+		return err
+	}
+	calls := func(ctx context.Context, n *testbedNet, _ *cutNet) (err error) {
+		f.calls, err = n.sipHandovers(ctx, runs)
+		return err
+	}
+	if e.Runs > 0 && e.Runs < longRun {
+		f.row = seamlessRowShort // without loss
+		if err := inTestbed(ctx, e, sctpSeamlessName, testbedMean(), own, theirs, calls, f.inARow); err != nil {
 			return err
 		}
-		if f.mptcp, f.why, err = n.mptcpHandovers(ctx, runs); err != nil || !short {
-			return err
-		}
-		return f.inARow(ctx, n, c)
+		return finish(e, seamlessReport(f))
+	}
+	e.Step("side by side, each in a testbed of its own: with the jitter of UMTS, by MPTCP, calls of SIP, and %d handovers in a row with loss", f.row)
+	working, all := errgroup.WithContext(ctx)
+	shared := sideBySide(e)
+	working.Go(func() error { return inTestbed(all, shared, sctpSeamlessName, testbedMeasured(), shaky) })
+	working.Go(func() error { return inTestbed(all, shared, sctpSeamlessName, testbedMean(), theirs) })
+	working.Go(func() error { return inTestbed(all, shared, sctpSeamlessName, testbedMean(), calls) })
+	working.Go(func() error {
+		return inTestbed(all, shared, sctpSeamlessName, testbedMean().losing(seamlessLoss), f.inARow)
 	})
-	if err == nil && !short {
-		err = inTestbed(ctx, e, sctpSeamlessName, testbedMeasured(), func(n *testbedNet, c *cutNet) (err error) {
-			f.shaky, err = f.handovers(ctx, n, c, runs)
-			return err
-		})
+	if err := working.Wait(); err != nil {
+		return err
 	}
-	if err == nil && !short {
-		err = inTestbed(ctx, e, sctpSeamlessName, testbedMean().losing(seamlessLoss), func(n *testbedNet, c *cutNet) error { return f.inARow(ctx, n, c) })
-	}
+	err := e.Alone(func() error { return inTestbed(ctx, e, sctpSeamlessName, testbedMean(), own) })
 	if err != nil {
 		return err
 	}
@@ -115,8 +133,8 @@ func (n *testbedNet) settle(ctx context.Context) error {
 	return pause(ctx, d)
 }
 
-// inTestbed draws the testbed, with what associations of its terminal need.
-func inTestbed(ctx context.Context, e *lab.Env, name string, w testbedWorld, do func(*testbedNet, *cutNet) error) (err error) {
+// inTestbed draws the testbed, with what associations of its terminal need, and does one thing after the other in it.
+func inTestbed(ctx context.Context, e *lab.Env, name string, w testbedWorld, do ...func(context.Context, *testbedNet, *cutNet) error) (err error) {
 	n, err := drawTestbed(ctx, e, name, w)
 	if err != nil {
 		return err
@@ -130,7 +148,12 @@ func inTestbed(ctx context.Context, e *lab.Env, name string, w testbedWorld, do 
 		return err
 	}
 	defer closing(&err, c.end)
-	return do(n, c)
+	for _, one := range do {
+		if err := one(ctx, n, c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // handovers makes handovers of each kind with an association.
@@ -152,7 +175,7 @@ func (s *seamlessFound) handovers(ctx context.Context, n *testbedNet, c *cutNet,
 		}
 	}
 	wrong, err := f.stop()
-	s.wrong += wrong
+	s.wrong.Add(int64(wrong))
 	return moves, err
 }
 
@@ -296,7 +319,7 @@ func (s *seamlessFound) inARow(ctx context.Context, n *testbedNet, c *cutNet) er
 		n.daemons.env.Status(fmt.Sprintf("  %d handovers", s.alive))
 	}
 	wrong, err := f.stop()
-	s.wrong += wrong
+	s.wrong.Add(int64(wrong))
 	return err
 }
 

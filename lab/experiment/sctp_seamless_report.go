@@ -18,6 +18,7 @@ func seamlessReport(f *seamlessFound) *report.Report {
 			fmt.Sprintf("A message of %d octets each %v in both directions. Gaps are the longest time between two deliveries, in the middle of which the WLAN goes: the time between messages is in them.", cutSize, cutEvery),
 			"The terminal is on a WLAN behind IEEE 802.1X and on UMTS behind SGSN and GGSN, the server has one address; SCTP has default parameters. Round trips are of pings right before.",
 			"Announced: the terminal's radio says that it has lost its network, with all that was on the air. Make before break: the terminal leaves the WLAN a second before. Silent: no one is told.",
+			fmt.Sprintf("A SIP call is one of G.711, 50 packets a second each way, from the terminal to the media server's host: it moves by re-INVITE (RFC 3261 section 14), and what is on its way by the WLAN is lost. Before the break the terminal's routes prefer UMTS. Its gaps are read from captures; %v is none.", flowGap),
 			"The return begins when the terminal's link works again, which is when it has proved who it is. It has kept its address, so that it does not look for others that have it.",
 		},
 	}
@@ -49,6 +50,7 @@ func seamlessReport(f *seamlessFound) *report.Report {
 				report.Figure{Name: kind.String() + ", with jitter: gap to the terminal", Unit: "ms", Decimals: 1, Isthmus: seamlessValue(shaky, seamlessMove.gapDown)},
 				report.Figure{Name: kind.String() + ", with jitter: gap to the terminal, 95 % of them", Unit: "ms", Decimals: 1, Isthmus: seamlessPercentile(shaky, seamlessMove.gapDown)})
 		}
+		r.Figures = append(r.Figures, callFigures(kind, f.calls[kind])...)
 		if slices.Contains(mptcpKinds, kind) {
 			name := fmt.Sprintf(figureSeamlessMPTCP, kind)
 			r.Figures = append(r.Figures, report.Figure{Name: name, Decimals: 2, Isthmus: f.ratio(kind), Must: must(sctpSeamlessName, name)})
@@ -62,7 +64,7 @@ func seamlessReport(f *seamlessFound) *report.Report {
 			Isthmus: seamlessValue(back, func(m seamlessMove) time.Duration { return m.data - 2*m.wlan })},
 		report.Figure{Name: fmt.Sprintf(figureSeamlessAlive, f.row), Unit: "%", Isthmus: report.Measured(100 * float64(f.alive) / float64(f.row)), Must: must(sctpSeamlessName, figureSeamlessAlive)},
 		report.Figure{Name: "the same: longest gap to the terminal", Unit: "ms", Isthmus: report.Milliseconds(f.rowGap)},
-		report.Figure{Name: figureSCTPWrong, Isthmus: report.Measured(float64(f.wrong)), Must: must(sctpSeamlessName, figureSCTPWrong)})
+		report.Figure{Name: figureSCTPWrong, Isthmus: report.Measured(float64(f.wrong.Load())), Must: must(sctpSeamlessName, figureSCTPWrong)})
 	return r
 }
 

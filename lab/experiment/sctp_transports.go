@@ -41,17 +41,16 @@ type transportsForm struct {
 	wlanBy             []transport
 	likeTime           time.Duration // of our generator beside D-ITG's
 	rounds             int           // of these, and of TCP and SCTP on the full WLAN
-	beside             int           // rates on UMTS at once
 }
 
 var (
 	longTransports = transportsForm{
-		umts: []int{10, 20, 30, 40, 45, 50, 60, 70}, umtsTime: 40 * time.Second, umtsSkip: 10 * time.Second, beside: 4,
+		umts: []int{10, 20, 30, 40, 45, 50, 60, 70}, umtsTime: 40 * time.Second, umtsSkip: 10 * time.Second,
 		wlan: []int{500, 1000, 1500, 2000, 2500, 3000, 3500, 4000}, wlanTime: 3 * time.Second, wlanSkip: time.Second, wlanBy: transports,
 		likeTime: 5 * time.Second, rounds: 5,
 	}
 	shortTransports = transportsForm{
-		umts: []int{70}, umtsTime: 4 * time.Second, umtsSkip: time.Second, beside: 1,
+		umts: []int{70}, umtsTime: 4 * time.Second, umtsSkip: time.Second,
 		wlan: []int{4000}, wlanTime: 400 * time.Millisecond, wlanSkip: 100 * time.Millisecond, wlanBy: transports[:carriedDITGUDP],
 		likeTime: 500 * time.Millisecond, rounds: 1,
 	}
@@ -141,30 +140,24 @@ func (f *transportsFound) compare(ctx context.Context, e *lab.Env, l *lab.Lab, f
 	return nil
 }
 
-// measureUMTS measures some rates at once, each transport on a line of its own: they carry little.
+// measureUMTS measures all rates at once, each transport on a line of its own: they carry little.
 func (f *transportsFound) measureUMTS(ctx context.Context, e *lab.Env, l *lab.Lab, form transportsForm) error {
 	f.umts = newTransportCells(form.umts)
-	for from := 0; from < len(form.umts); from += form.beside {
-		to := min(from+form.beside, len(form.umts))
-		e.Step("UMTS, terminal to server: %v kB/s at once, %v", form.umts[from:to], form.umtsTime)
-		wait, ctx := errgroup.WithContext(ctx)
-		for i := from; i < to; i++ {
-			for j, t := range transports {
-				n, err := newTransportNet(e, l, fmt.Sprintf("umts-%d-%d", i, j), lab.UMTS())
-				if err != nil {
-					return errors.Join(err, wait.Wait())
-				}
-				wait.Go(func() (err error) {
-					f.umts.carried[i][j], err = f.carry(ctx, n, t, offer(form.umts[i], form.umtsTime), form.umtsSkip)
-					return err
-				})
+	e.Step("UMTS, terminal to server: %v kB/s at once, %v", form.umts, form.umtsTime)
+	wait, ctx := errgroup.WithContext(ctx)
+	for i, kilobytes := range form.umts {
+		for j, t := range transports {
+			n, err := newTransportNet(e, l, fmt.Sprintf("umts-%d-%d", i, j), lab.UMTS())
+			if err != nil {
+				return errors.Join(err, wait.Wait())
 			}
-		}
-		if err := wait.Wait(); err != nil {
-			return err
+			wait.Go(func() (err error) {
+				f.umts.carried[i][j], err = f.carry(ctx, n, t, offer(kilobytes, form.umtsTime), form.umtsSkip)
+				return err
+			})
 		}
 	}
-	return nil
+	return wait.Wait()
 }
 
 // measureWLAN measures one flow after the other.

@@ -41,7 +41,11 @@ func runSCTPTSN(ctx context.Context, e *lab.Env) error {
 		return err
 	}
 	e.Step("the same in virtual time")
-	seen, err := c.run()
+	var seen studySeen
+	err = e.Alone(func() error {
+		seen, err = c.run()
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -190,8 +190,8 @@ func (n *sipNet) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	set := phoneSettings(sipUE, at, true)
-	set.UA.Password, set.UA.Register, set.UA.FirstRepeat = sipSecret, time.Hour, n.repeat
+	set := terminalSettings(at)
+	set.UA.FirstRepeat = n.repeat
 	if n.ue, err = startPhone(ctx, n.mobile, set); err != nil {
 		return err
 	}

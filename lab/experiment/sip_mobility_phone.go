@@ -42,6 +42,13 @@ func phoneSettings(aor string, server netip.Addr, latch bool) agent.Settings {
 	}
 }
 
+// terminalSettings are those of the terminal's telephone, which registers at the server.
+func terminalSettings(server netip.Addr) agent.Settings {
+	set := phoneSettings(sipUE, server, true)
+	set.UA.Password, set.UA.Register = sipSecret, time.Hour
+	return set
+}
+
 // startPhone starts a telephone on a node.
 func startPhone(ctx context.Context, node *lab.Node, set agent.Settings) (*sipPhone, error) {
 	loop.Hurry() // as isthmus sip ua does
