@@ -80,7 +80,7 @@ func TestCommandLine(t *testing.T) {
 		{"traffic without end", []string{"lab", "traffic", "send", "[::1]:8999", "--time", "0s"}, 2, "", "a flow needs an end"},
 		{"traffic to no port", []string{"lab", "traffic", "send", "::1"}, 2, "", "write the receiver like [2001:db8::1]:8999"},
 		{"traffic of two sizes", []string{"lab", "traffic", "send", "[::1]:8999", "--max-size", "600", "--exponential"}, 2, "", "can't be used together"},
-		{"traffic received in no windows", []string{"lab", "traffic", "receive", "--window", "0s"}, 2, "", "write a --window above 0"},
+		{"traffic received in no windows", []string{"lab", "traffic", "receive", "--window", "0s"}, 2, "", "write a --window of 1ms or more"},
 		{"reload without daemon", []string{"reload", "--socket", missing}, 1, "", "no isthmus is running"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
