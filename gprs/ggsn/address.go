@@ -31,6 +31,14 @@ func prefix6(a netip.Addr) uint64 {
 	return binary.BigEndian.Uint64(b[:])
 }
 
+// numberOf is the number of a lease within its family, of which IPv4 is the first.
+func numberOf(p netip.Prefix) (family int, n uint64) {
+	if p.Addr().Is4() {
+		return 0, uint64(number4(p.Addr()))
+	}
+	return 1, prefix6(p.Addr())
+}
+
 // linkLocal is the upper half of link-local addresses (RFC 4291 section 2.5.6).
 const linkLocal uint64 = 0xfe80 << 48
 

@@ -23,12 +23,7 @@ type owner struct {
 type owners [2][]owner
 
 func (o *owners) of(p netip.Prefix) *pool.Pool {
-	family, n := 0, uint64(0)
-	if p.Addr().Is4() {
-		n = uint64(number4(p.Addr()))
-	} else {
-		family, n = 1, prefix6(p.Addr())
-	}
+	family, n := numberOf(p)
 	at, found := slices.BinarySearchFunc(o[family], n, func(r owner, n uint64) int {
 		switch {
 		case r.last < n:

@@ -90,44 +90,54 @@ func (e *Engine) service(s *session, a *access) Service {
 // Subscribers are those who may have contexts, and whose addresses are theirs alone. It does not change.
 type Subscribers struct {
 	by map[gtp.IMSI]Subscription
-	// owners are those of addresses, by the names of access points.
-	owners map[string]map[netip.Prefix]gtp.IMSI
+	// holders are those who have addresses, by the names of access points.
+	holders map[string]*holders
 }
+
+// holders are those who have the addresses of an access point, by the families and numbers of [numberOf].
+type holders [2]map[uint64]gtp.IMSI
 
 // NewSubscribers returns why two of them cannot have what is said. The map is not the caller's any more.
 func NewSubscribers(by map[gtp.IMSI]Subscription) (*Subscribers, error) {
-	all := &Subscribers{by: by, owners: map[string]map[netip.Prefix]gtp.IMSI{}}
-	for apn, n := range ownedAt(by) {
-		all.owners[apn] = make(map[netip.Prefix]gtp.IMSI, n)
-	}
+	all := &Subscribers{by: by, holders: roomFor(by)}
 	for imsi, subscription := range by {
 		for i := range subscription.APNs {
 			service := &subscription.APNs[i]
-			at := all.owners[service.APN]
 			for p := range service.owned {
-				if other, taken := at[p]; taken {
+				family, n := numberOf(p)
+				at := all.holders[service.APN][family]
+				if other, taken := at[n]; taken {
 					return nil, fmt.Errorf("subscribers %s and %s have the same address: %s at access point %s", min(imsi.String(), other.String()), max(imsi.String(), other.String()), p, service.APN)
 				}
-				at[p] = imsi
+				at[n] = imsi
 			}
 		}
 	}
 	return all, nil
 }
 
-// ownedAt counts the addresses that are somebody's, by access points: a table that grows as it is filled costs
-// twice as much.
-func ownedAt(by map[gtp.IMSI]Subscription) map[string]int {
-	counts := map[string]int{}
+// roomFor makes tables of holders in their size: one that grows as it is filled costs twice as much.
+func roomFor(by map[gtp.IMSI]Subscription) map[string]*holders {
+	sizes := map[string]*[2]int{}
 	for _, subscription := range by {
 		for i := range subscription.APNs {
 			service := &subscription.APNs[i]
-			for range service.owned {
-				counts[service.APN]++
+			for p := range service.owned {
+				at := sizes[service.APN]
+				if at == nil {
+					at = new([2]int)
+					sizes[service.APN] = at
+				}
+				family, _ := numberOf(p)
+				at[family]++
 			}
 		}
 	}
-	return counts
+	room := make(map[string]*holders, len(sizes))
+	for apn, n := range sizes {
+		room[apn] = &holders{make(map[uint64]gtp.IMSI, n[0]), make(map[uint64]gtp.IMSI, n[1])}
+	}
+	return room
 }
 
 // All returns what each of them may use; of nil, nothing.
@@ -145,13 +155,21 @@ func (s *Subscribers) Len() int { return len(s.by) }
 // there are none of may be another node's. It looks at each of them, so an engine, whose packets would wait
 // meanwhile, leaves it to its user; what is no address of the access point is given to nobody.
 func (s *Settings) CheckSubscribers() error {
-	if s.Subscribers == nil {
-		return nil
-	}
+	apns := make(map[string]*APN, len(s.APNs))
 	for i := range s.APNs {
-		for p, imsi := range s.Subscribers.owners[s.APNs[i].key()] {
-			if err := s.APNs[i].checkOwned(p); err != nil {
-				return fmt.Errorf("subscriber %s: %w", imsi, err)
+		apns[s.APNs[i].key()] = &s.APNs[i]
+	}
+	for imsi, subscription := range s.Subscribers.All() {
+		for i := range subscription.APNs {
+			service := &subscription.APNs[i]
+			at := apns[service.APN]
+			for p := range service.owned {
+				if at == nil {
+					break
+				}
+				if err := at.checkOwned(p); err != nil {
+					return fmt.Errorf("subscriber %s: %w", imsi, err)
+				}
 			}
 		}
 	}
@@ -178,7 +196,12 @@ func (e *Engine) foreign(s *session, a *access, p netip.Prefix) bool {
 	if e.settings.Subscribers == nil {
 		return false
 	}
-	owner, owned := e.settings.Subscribers.owners[a.key()][p]
+	at := e.settings.Subscribers.holders[a.key()]
+	if at == nil {
+		return false
+	}
+	family, n := numberOf(p)
+	holder, held := at[family][n]
 	imsi, valid := s.tid.IMSI()
-	return owned && (!valid || s.marked(markIMEI) || owner != imsi)
+	return held && (!valid || s.marked(markIMEI) || holder != imsi)
 }

@@ -160,7 +160,7 @@ func (c *Checker) Fail(key, problem, remedy string) { c.c.fail(c.at(key), proble
 
 // OK reports whether the keys, and those of tables below them, have had no fault so far.
 func (c *Checker) OK(keys ...string) bool {
-	return !slices.ContainsFunc(keys, func(key string) bool { return c.Failed(key) || c.c.above[c.at(key)] })
+	return len(c.c.failed) == 0 || !slices.ContainsFunc(keys, func(key string) bool { return c.Failed(key) || c.c.above[c.at(key)] })
 }
 
 // Failed reports whether a key, or an element of it as in "key[2]", had a fault itself.

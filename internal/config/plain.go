@@ -12,7 +12,7 @@ import (
 
 // eachPlain calls a function with each of a text's [[name]] sections, in their order, without ever having all of
 // them: the decoder's picture of a file of a hundred thousand costs more than all else that is done with it. The
-// table is what the decoder would make of the section; it is the function's until that returns.
+// table is what the decoder would make of the section; it is the function's until that returns, and is filled anew then.
 //
 // False says that the text is not as plain as it takes, and that calls may be void: only the whole tells what is
 // wrong with it, if anything. Plain are headers [[name]] and [[name.list]], and below them keys of one part in small
@@ -39,6 +39,8 @@ type plainSections struct {
 	section map[string]any    // the one that has begun; nil: none
 	table   map[string]any    // it or what is below it: where keys go
 	names   map[string]string // of keys, so that each is there once
+	tables  []map[string]any  // that sections were made of
+	used    int               // of these, by the section that has begun
 }
 
 // take takes an expression; false: it is not plain.
@@ -61,7 +63,7 @@ func (s *plainSections) header(node *unstable.Node) bool {
 		return false
 	case list == nil:
 		s.end()
-		s.section = map[string]any{}
+		s.section = s.empty()
 		s.table = s.section
 		return true
 	case s.section == nil || list.Next() != nil:
@@ -73,7 +75,7 @@ func (s *plainSections) header(node *unstable.Node) bool {
 	if !ok || there && (len(tables) == 0 || !isTable(tables[0])) { // a value of that name
 		return false
 	}
-	s.table = map[string]any{}
+	s.table = s.empty()
 	s.section[name] = append(tables, s.table)
 	return true
 }
@@ -83,7 +85,19 @@ func (s *plainSections) end() {
 	if s.section != nil {
 		s.call(s.n, s.section)
 		s.n++
+		s.used = 0
 	}
+}
+
+// empty returns a table for the section that has begun.
+func (s *plainSections) empty() map[string]any {
+	if s.used == len(s.tables) {
+		s.tables = append(s.tables, map[string]any{})
+	}
+	table := s.tables[s.used]
+	s.used++
+	clear(table)
+	return table
 }
 
 // pair takes a key and its value.

@@ -3,6 +3,8 @@
 package config
 
 import (
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,6 +22,7 @@ var plainTexts = []struct {
 	{"every kind of value", "[[x]]\na = \"\\u00e4\\n\"\nb = 'c\\d'\nc = \"\"\"\ntwo\nlines\"\"\"\nd = true\ne = -7\nf = 0x1F\ng = 1_000\nh = 2.5\ni = nan\n" +
 		"j = 2030-01-31\nk = 2030-01-31T12:00:00Z\nl = 12:00:00\nm = [1, \"a\", [true, []], # a remark\n 2030-01-31]\nn = +0\no = -0\np = 9223372036854775807\n", true},
 	{"tables below, and none", "[[x]]\n\"a\" = 1\n[[x.y]]\na = 2\n[[ x . 'y' ]]\n[[x.z]]\nb = 3\n[[x]]\n[[x]] # the last\r\na = 1", true},
+	{"one section like another", "[[x]]\na = 1\n[[x.y]]\nb = 1\n[[x.y]]\nc = 1\n[[x]]\nd = 1\n[[x.y]]\ne = 1\n[[x.z]]\nf = 1\n[[x]]\na = 2", true},
 	{"a key that is there twice", "[[x]]\na = 1\n'a' = 2", false},
 	{"a key of several parts", "[[x]]\na.b = 1", false},
 	{"a key in capitals", "[[x]]\nA = 1", false},
@@ -46,8 +49,23 @@ var plainTexts = []struct {
 
 // readPlain reads the sections [[x]] of a text.
 func readPlain(text string) (sections []any, plain bool) {
-	plain = eachPlain([]byte(text), "x", func(_ int, table map[string]any) { sections = append(sections, table) })
+	plain = eachPlain([]byte(text), "x", func(_ int, table map[string]any) { sections = append(sections, copied(table)) })
 	return sections, plain
+}
+
+// copied is a table with copies of those in its lists.
+func copied(table map[string]any) map[string]any {
+	table = maps.Clone(table)
+	for name, value := range table {
+		list, _ := value.([]any)
+		list = slices.Clone(list)
+		for i := range list {
+			if below, ok := list[i].(map[string]any); ok {
+				list[i], table[name] = copied(below), list
+			}
+		}
+	}
+	return table
 }
 
 // sameAsWhole compares what was read section by section with the decoder's picture of the whole.

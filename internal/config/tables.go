@@ -4,7 +4,6 @@ package config
 
 import (
 	"bytes"
-	"strconv"
 
 	"github.com/isthmus-net/isthmus/internal/config/key"
 )
@@ -41,24 +40,26 @@ type tableReader[T any] struct {
 	of      SectionOf[T]
 	c       *checker
 	decoder *key.Decoder[T]
+	at      *key.Place // of all sections
 	tables  []*T
 }
 
 func newTableReader[T any](path string, text []byte, of SectionOf[T]) *tableReader[T] {
-	r := &tableReader[T]{of: of, c: newChecker(path, text, []Section{of.Section()}), decoder: key.NewDecoder(of.Keys)}
-	r.c.doc.shown = key.Shown(of.Keys(new(T)))
-	return r
+	c := newChecker(path, text, []Section{of.Section()})
+	c.doc.shown = key.Shown(of.Keys(new(T)))
+	return &tableReader[T]{of: of, c: c, decoder: key.NewDecoder(of.Keys), at: key.At(of.Name, faults{c})}
 }
 
 // read reads the section that is the nth of the file.
 func (r *tableReader[T]) read(n int, table map[string]any) {
-	path := r.of.Name + "[" + strconv.Itoa(n) + "]"
-	one := new(T)
-	*one = r.decoder.Decode(table, key.At(path, faults{r.c}))
-	if r.of.Check != nil {
-		r.of.Check(one, &Checker{r.c, path})
-	}
-	r.tables = append(r.tables, one)
+	r.at.Entry(n, func() {
+		one := new(T)
+		*one = r.decoder.Decode(table, r.at)
+		if r.of.Check != nil {
+			r.of.Check(one, &Checker{r.c, r.at.String()})
+		}
+		r.tables = append(r.tables, one)
+	})
 }
 
 // readWhole reads a text at once, and tells what is wrong with it as a whole.

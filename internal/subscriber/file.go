@@ -106,7 +106,7 @@ type owned struct {
 // one of them.
 func (f *File) index(all []*Subscriber, c *config.Checker) {
 	f.imsi, f.private, f.public = make(map[string]*Subscriber, len(all)), map[string]*Subscriber{}, map[string]*Subscriber{}
-	msisdn, owners := map[string]*Subscriber{}, make(map[owned]*Subscriber, len(all))
+	msisdn, owners := map[string]*Subscriber{}, make(map[owned]*Subscriber, addresses(all))
 	twice := func(value any, path string, at ...any) {
 		if path = fmt.Sprintf(path, at...); !c.Failed(path) {
 			c.Fail(path, fmt.Sprintf("%s is there twice", value), "keep it with one subscriber")
@@ -127,7 +127,8 @@ func (f *File) index(all []*Subscriber, c *config.Checker) {
 				twice(id, "subscriber[%d].public_ids[%d]", i, j)
 			}
 		}
-		for j, a := range s.APNs {
+		for j := range s.APNs {
+			a := &s.APNs[j]
 			apn := strings.ToLower(a.Name)
 			if a.Address4.IsValid() && !first(owners, owned{apn, a.Address4}, s) {
 				twice(a.Address4, "subscriber[%d].apn[%d].address4", i, j)
@@ -137,6 +138,21 @@ func (f *File) index(all []*Subscriber, c *config.Checker) {
 			}
 		}
 	}
+}
+
+// addresses counts those that subscribers have.
+func addresses(all []*Subscriber) (n int) {
+	for _, s := range all {
+		for i := range s.APNs {
+			if s.APNs[i].Address4.IsValid() {
+				n++
+			}
+			if s.APNs[i].Prefix6.IsValid() {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // first gives something to a subscriber, if it is nobody's yet.

@@ -85,6 +85,16 @@ func matching(example, form, what string) key.Parser[string] {
 	})
 }
 
+// digits parses a number of so many digits.
+func digits(example string, least, most int, what string) key.Parser[string] {
+	return key.Text(example, func(s string) (string, *key.Fault) {
+		if len(s) < least || len(s) > most || strings.Trim(s, decimal) != "" {
+			return "", key.Wrong("write it like "+example, "%q is not %s", s, what)
+		}
+		return s, nil
+	})
+}
+
 const (
 	userSyntax = `[A-Za-z0-9._~!$&'()*+,=%-]{1,64}`
 	hostSyntax = `(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?)`
@@ -92,13 +102,25 @@ const (
 )
 
 var (
-	imsi      = matching("001010123456789", `[0-9]{6,15}`, "an IMSI")
+	imsi      = digits("001010123456789", 6, 15, "an IMSI")
 	msisdn    = matching("15550100", `[1-9][0-9]{2,14}`, "a number to dial")
 	privateID = matching("alice@ims.example", userSyntax+`(@`+hostSyntax+`)?`, "a private identity")
 	publicID  = matching("sip:alice@ims.example", `(sips?:`+userSyntax+`@`+hostSyntax+portSyntax+`|tel:\+?[0-9]{1,15})`, "an address of record")
 	sipURI    = matching("sip:scscf.ims.example:5060", `sips?:(`+userSyntax+`@)?`+hostSyntax+portSyntax+`(;lr)?`, "the SIP URI of a server")
-	apnName   = matching("internet", `[A-Za-z0-9]([A-Za-z0-9.-]{0,97}[A-Za-z0-9])?`, "the name of an access point")
 )
+
+const (
+	decimal  = "0123456789"
+	alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+)
+
+// apnName parses the name of an access point.
+var apnName = key.Text("internet", func(s string) (string, *key.Fault) {
+	if s == "" || len(s) > 99 || strings.Trim(s[:1]+s[len(s)-1:], decimal+alphabet) != "" || strings.Trim(s, decimal+alphabet+"-.") != "" {
+		return "", key.Wrong("write it like internet", "%q is not the name of an access point", s)
+	}
+	return s, nil
+})
 
 // prefix64 parses the prefix of a link.
 var prefix64 = key.Text("2001:db8:6f00:9::/64", func(s string) (netip.Prefix, *key.Fault) {

@@ -147,7 +147,25 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// TestReference reads what people begin with.
+// TestForms tries IMSIs and names of access points that may be, and that may not.
+func TestForms(t *testing.T) {
+	long := strings.Repeat("a", 99)
+	for text, want := range map[string]bool{
+		"001010": true, "001010123456789": true, "00101": false, "0010101234567890": false, "00101a": false, "a00101": false, "001 01": false, "٠٠١٠١٠": false,
+	} {
+		if _, f := imsi(text); (f == nil) != want {
+			t.Errorf("the IMSI %q: %v", text, f.Err())
+		}
+	}
+	for text, want := range map[string]bool{
+		"a": true, "9": true, "a-b.C9": true, long: true, long + "a": false, "": false, "-a": false, "a.": false, "a b": false, "a_b": false, "ä": false, "aäb": false,
+	} {
+		if _, f := apnName(text); (f == nil) != want {
+			t.Errorf("the access point %q: %v", text, f.Err())
+		}
+	}
+}
+
 // TestManySubscribers reads so many that nothing may look at all of them for each, behind a byte order mark.
 func TestManySubscribers(t *testing.T) {
 	const many = 20_000
@@ -173,6 +191,7 @@ func TestManyFaults(t *testing.T) {
 	}
 }
 
+// TestReference reads what people begin with.
 func TestReference(t *testing.T) {
 	text := strings.NewReplacer(`k = ""`, `k = "`+testK+`"`, `opc = ""`, `opc = "`+testOPc+`"`).Replace(Reference())
 	if _, err := Read(write(t, text, 0o600)); err != nil {

@@ -26,7 +26,10 @@ type Place struct {
 // At is the place of a path.
 func At(path string, to Reporter) *Place { return &Place{[]byte(path), to} }
 
-func (p *Place) wrong(f *Fault) { p.to.Wrong(string(p.path), f) }
+// String returns the path.
+func (p *Place) String() string { return string(p.path) }
+
+func (p *Place) wrong(f *Fault) { p.to.Wrong(p.String(), f) }
 
 // below decodes the value of a key that stands below the place.
 func (p *Place) below(k *Key, raw any) {
@@ -36,8 +39,8 @@ func (p *Place) below(k *Key, raw any) {
 	p.path = p.path[:here]
 }
 
-// entry calls a function amid an entry of the list that stands at the place.
-func (p *Place) entry(i int, f func()) {
+// Entry calls a function while the place is that of an entry of the list that stands there.
+func (p *Place) Entry(i int, f func()) {
 	here := len(p.path)
 	p.path = append(strconv.AppendInt(append(p.path, '['), int64(i), 10), ']')
 	f()
@@ -48,7 +51,7 @@ func (p *Place) entry(i int, f func()) {
 func (p *Place) unknown(table map[string]any, known []string) {
 	for name := range table {
 		if !slices.Contains(known, name) {
-			p.to.Unknown(string(p.path)+"."+name, known)
+			p.to.Unknown(p.String()+"."+name, known)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func Tables[T any](name string, field *[]T, noun, example string, keys func(*T) 
 					at.wrong(&Fault{fmt.Sprintf("this is %s where a %s is wanted", KindOf(one), noun), "write " + example, i + 1})
 					continue
 				}
-				at.entry(i, func() { entries[i] = decoder().Decode(table, at) })
+				at.Entry(i, func() { entries[i] = decoder().Decode(table, at) })
 			}
 			*field = entries
 		},
