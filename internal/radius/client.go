@@ -22,6 +22,7 @@ type Client struct {
 	servers  []server
 	random   *rand.ChaCha8
 	times    timerqueue.Queue[*pending]
+	queue    []*pending // that wait for room in a window, and those of these that do not any more
 	stats    Stats
 }
 
@@ -69,6 +70,7 @@ type pending struct {
 	wire            []byte
 	tried           []bool // servers
 	sent            int    // times, to this server
+	held            bool   // it is in the queue, and not sent yet
 	since           time.Time
 	wait            time.Duration
 	timerqueue.Node // when it is looked at again
@@ -105,14 +107,35 @@ func (c *Client) Send(ticket uint64, r *Request, now time.Time, out *Output) err
 	return nil
 }
 
-// next sends a request to the first server that lives and has not been asked; false: there is none.
+// next sends a request to the first server that lives and has not been asked, or has it wait for room there; false: there
+// is none.
 func (c *Client) next(p *pending, now time.Time, out *Output) bool {
 	for i := range c.servers {
-		if !p.tried[i] && c.servers[i].count > 0 && c.servers[i].mayTry(now, c.settings.DeadTime) && c.begin(p, i, now, out) {
+		s := &c.servers[i]
+		if p.tried[i] || s.count == 0 || !s.mayTry(now, c.settings.DeadTime) {
+			continue
+		}
+		if !s.dead && s.full() {
+			if c.hold(p, i, now) {
+				return true
+			}
+		} else if c.begin(p, i, now, out) {
 			return true
 		}
 	}
 	return false
+}
+
+// ask sends a request on, or answers that nobody has.
+func (c *Client) ask(p *pending, now time.Time, out *Output) {
+	if !c.next(p, now, out) {
+		c.unanswered(p, out)
+	}
+}
+
+func (c *Client) unanswered(p *pending, out *Output) {
+	c.stats.Unanswered++
+	out.Answers = append(out.Answers, Answer{Ticket: p.ticket})
 }
 
 // anyway sends a request to the server that was dead first: where none lives, one may be back.
@@ -174,11 +197,16 @@ func (c *Client) Tick(now time.Time, out *Output) {
 		switch {
 		case !due:
 			return
+		case p.held:
+			p.held, p.tried[p.server] = false, true
+			c.ask(p, now, out)
 		case p.sent < c.settings.Tries:
 			c.servers[p.server].stats.Repeated++
+			c.servers[p.server].window.lost(p.since, now)
 			c.transmit(p, now, out)
 		default:
 			c.giveUp(p, now, out)
+			c.goOn(now, out)
 		}
 	}
 }
@@ -200,11 +228,7 @@ func (c *Client) giveUp(p *pending, now time.Time, out *Output) {
 		}
 		s.dead = true
 	}
-	if c.next(p, now, out) {
-		return
-	}
-	c.stats.Unanswered++
-	out.Answers = append(out.Answers, Answer{Ticket: p.ticket})
+	c.ask(p, now, out)
 }
 
 // HandleUDP takes a datagram that came by a socket.
@@ -243,8 +267,10 @@ func (c *Client) receive(socket int, from netip.AddrPort, b []byte, now time.Tim
 	s.heard = now
 	s.stats.Answered++
 	c.times.Stop(p)
+	s.window.answered(s.waiting())
 	s.give(p.slot, true)
 	out.Answers = append(out.Answers, Answer{p.ticket, answer.Code, Attributes{answer.Attributes}})
+	c.goOn(now, out)
 	return 0
 }
 
@@ -282,14 +308,14 @@ func (s *server) judge(p *pending, b []byte, code Code) Reason {
 // Stats returns the counters.
 func (c *Client) Stats() Stats { return c.stats }
 
-// Waiting is how many requests wait for an answer.
+// Waiting is how many requests wait for an answer, or to be sent.
 func (c *Client) Waiting() int { return c.times.Len() }
 
 // Servers tells of the servers, in their order.
 func (c *Client) Servers() (list []ServerInfo) {
 	for i := range c.servers {
 		s := &c.servers[i]
-		list = append(list, ServerInfo{s.Address, s.dead, len(s.slots) - s.count, s.stats})
+		list = append(list, ServerInfo{s.Address, s.dead, s.waiting(), s.stats})
 	}
 	return list
 }
