@@ -5,6 +5,7 @@ package radius
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"time"
 
 	"layeh.com/radius"
@@ -109,18 +110,30 @@ const (
 	Vendor3GPP        uint32 = 10415
 )
 
-// maxValue is how long the value of an attribute can be.
-const maxValue = 253
+// maxValue is how long the value of an attribute can be, and usualNumber how many attributes there is room for at once.
+const (
+	maxValue    = 253
+	usualNumber = 32
+)
 
 // Attributes are those of a packet, in their order. The zero value has none.
 type Attributes struct{ list radius.Attributes }
 
 // Append writes them as they are in a packet.
 func (a *Attributes) Append(b []byte) []byte {
+	b = slices.Grow(b, a.length())
 	for _, one := range a.list {
 		b = append(append(b, byte(one.Type), byte(len(one.Attribute)+2)), one.Attribute...)
 	}
 	return b
+}
+
+// length is how many octets [Attributes.Append] writes.
+func (a *Attributes) length() (n int) {
+	for _, one := range a.list {
+		n += 2 + len(one.Attribute)
+	}
+	return n
 }
 
 // ParseAttributes reads what [Attributes.Append] has written.
@@ -131,6 +144,9 @@ func ParseAttributes(b []byte) (a Attributes, err error) {
 
 // Octets adds an attribute, of whose value what is beyond 253 octets is left out.
 func (a *Attributes) Octets(t Type, value []byte) {
+	if a.list == nil {
+		a.list = make(radius.Attributes, 0, usualNumber)
+	}
 	a.list.Add(t, radius.Attribute(value[:min(len(value), maxValue)]))
 }
 
@@ -176,8 +192,9 @@ func (a *Attributes) Prefix(t Type, p netip.Prefix) {
 
 // GPP adds an attribute of 3GPP's (TS 29.061 section 16.4.7).
 func (a *Attributes) GPP(t byte, value []byte) {
-	b := binary.BigEndian.AppendUint32(nil, Vendor3GPP)
-	value = value[:min(len(value), maxValue-len(b)-2)]
+	const header = 4 + 2
+	value = value[:min(len(value), maxValue-header)]
+	b := binary.BigEndian.AppendUint32(make([]byte, 0, header+len(value)), Vendor3GPP)
 	a.Octets(VendorSpecific, append(append(b, t, byte(len(value)+2)), value...))
 }
 

@@ -24,6 +24,7 @@ type Client struct {
 	leaving  []*server // no longer of the settings; requests wait for their answers
 	random   *rand.ChaCha8
 	times    timerqueue.Queue[*pending]
+	queue    []*pending // that wait for room in a window, and those of these that do not any more
 	stats    Stats
 }
 
@@ -71,7 +72,8 @@ type pending struct {
 	slot            int
 	wire            []byte
 	tried           []*server
-	sent            int // times, to this server
+	sent            int  // times, to this server
+	held            bool // it is in the queue, and not sent yet
 	since           time.Time
 	wait            time.Duration
 	timerqueue.Node // when it is looked at again
@@ -114,14 +116,34 @@ func (c *Client) Send(ticket uint64, r *Request, now time.Time, out *Output) err
 	return nil
 }
 
-// next sends a request to the first server that lives and has not been asked; false: there is none.
+// next sends a request to the first server that lives and has not been asked, or has it wait for room there; false: there
+// is none.
 func (c *Client) next(p *pending, now time.Time, out *Output) bool {
 	for _, s := range c.servers {
-		if !slices.Contains(p.tried, s) && s.count > 0 && s.mayTry(now, c.settings.DeadTime) && c.begin(p, s, now, out) {
+		if slices.Contains(p.tried, s) || s.count == 0 || !s.mayTry(now, c.settings.DeadTime) {
+			continue
+		}
+		if !s.dead && s.full() {
+			if c.hold(p, s, now) {
+				return true
+			}
+		} else if c.begin(p, s, now, out) {
 			return true
 		}
 	}
 	return false
+}
+
+// ask sends a request on, or answers that nobody has.
+func (c *Client) ask(p *pending, now time.Time, out *Output) {
+	if !c.next(p, now, out) {
+		c.unanswered(p, out)
+	}
+}
+
+func (c *Client) unanswered(p *pending, out *Output) {
+	c.stats.Unanswered++
+	out.Answers = append(out.Answers, Answer{Ticket: p.ticket})
 }
 
 // anyway sends a request to the server that was dead first: where none lives, one may be back.
@@ -182,11 +204,16 @@ func (c *Client) Tick(now time.Time, out *Output) {
 		switch {
 		case !due:
 			return
+		case p.held:
+			p.held, p.tried = false, append(p.tried, p.server)
+			c.ask(p, now, out)
 		case p.sent < c.settings.Tries && !p.outdated():
 			p.server.stats.Repeated++
+			p.server.window.lost(p.since, now)
 			c.transmit(p, now, out)
 		default:
 			c.giveUp(p, now, out)
+			c.goOn(now, out)
 		}
 	}
 }
@@ -211,11 +238,9 @@ func (c *Client) giveUp(p *pending, now time.Time, out *Output) {
 		}
 		s.dead = true
 	}
-	if c.next(p, now, out) || outdated && c.anyway(p, now, out) {
-		return
+	if !c.next(p, now, out) && !(outdated && c.anyway(p, now, out)) {
+		c.unanswered(p, out)
 	}
-	c.stats.Unanswered++
-	out.Answers = append(out.Answers, Answer{Ticket: p.ticket})
 }
 
 // HandleUDP takes a datagram that came by a socket.
@@ -254,8 +279,10 @@ func (c *Client) receive(socket int, from netip.AddrPort, b []byte, now time.Tim
 	s.heard = now
 	s.stats.Answered++
 	c.times.Stop(p)
+	s.window.answered(s.waiting())
 	c.release(p, true)
 	out.Answers = append(out.Answers, Answer{p.ticket, answer.Code, Attributes{answer.Attributes}})
+	c.goOn(now, out)
 	return 0
 }
 
@@ -295,13 +322,13 @@ func (s *server) judge(p *pending, b []byte, code Code) Reason {
 // Stats returns the counters.
 func (c *Client) Stats() Stats { return c.stats }
 
-// Waiting is how many requests wait for an answer.
+// Waiting is how many requests wait for an answer, or to be sent.
 func (c *Client) Waiting() int { return c.times.Len() }
 
 // Servers tells of the servers, in their order.
 func (c *Client) Servers() (list []ServerInfo) {
 	for _, s := range c.servers {
-		list = append(list, ServerInfo{s.Address, s.dead, len(s.slots) - s.count, s.stats})
+		list = append(list, ServerInfo{s.Address, s.dead, s.waiting(), s.stats})
 	}
 	return list
 }

@@ -237,6 +237,7 @@ func TestNobodyAnswers(t *testing.T) {
 // TestFull refuses a request when all identifiers are taken, and gives none twice.
 func TestFull(t *testing.T) {
 	w := newWorld(t, func(s *Settings) { s.Sockets, s.Servers = 2, s.Servers[:1] })
+	w.c.servers[0].window.size = 2 * identifiers
 	seen := map[[2]int]bool{}
 	for ticket := range uint64(2 * identifiers) {
 		socket, _, wire := w.send(ticket, accessRequest())

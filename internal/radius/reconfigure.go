@@ -15,8 +15,8 @@ var errSockets = errors.New("the number of ports to send from cannot change")
 // Reconfigure gives a client other settings, or returns why it cannot have them and keeps those that it
 // has. The ports stay. What is on its way goes on: the answer of a server that has gone, or of one under
 // the secret that it had, counts as long as it is waited for. When it would be asked again, a server of now
-// is, by the secret of now.
-func (c *Client) Reconfigure(s Settings, now time.Time) error {
+// is, by the secret of now; what waited for room goes to those that have some.
+func (c *Client) Reconfigure(s Settings, now time.Time, out *Output) error {
 	if err := s.Check(); err != nil {
 		return err
 	}
@@ -25,6 +25,7 @@ func (c *Client) Reconfigure(s Settings, now time.Time) error {
 	}
 	c.settings = s
 	c.setServers(s.Servers, now)
+	c.goOn(now, out)
 	return nil
 }
 
@@ -73,4 +74,4 @@ func (p *pending) outdated() bool {
 }
 
 // awaited reports whether requests wait for answers of the server.
-func (s *server) awaited() bool { return s.count < len(s.slots) }
+func (s *server) awaited() bool { return s.waiting() > 0 }

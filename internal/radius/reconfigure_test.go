@@ -14,7 +14,7 @@ func (w *world) reconfigure(servers ...Server) {
 	w.Helper()
 	s := w.c.settings
 	s.Servers = servers
-	if err := w.c.Reconfigure(s, w.now); err != nil {
+	if err := w.c.Reconfigure(s, w.now, &w.out); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -65,6 +65,7 @@ func TestServerReturns(t *testing.T) {
 	_, _, wire := w.send(0, accessRequest())
 	w.reconfigure(Server{Address: second, Secret: secret2})
 	w.reconfigure(Server{Address: first, Secret: secret})
+	w.c.servers[0].window.size = identifiers
 	for ticket := uint64(1); ticket < identifiers; ticket++ {
 		if _, to, b := w.send(ticket, accessRequest()); to != first || b[1] == wire[1] {
 			t.Fatalf("to %v went identifier %d again", to, b[1])
@@ -135,17 +136,17 @@ func TestTimesChange(t *testing.T) {
 	w.send(1, accessRequest())
 	wrong := w.c.settings
 	wrong.Sockets++
-	if err := w.c.Reconfigure(wrong, w.now); err != errSockets {
+	if err := w.c.Reconfigure(wrong, w.now, &w.out); err != errSockets {
 		t.Errorf("other ports: %v", err)
 	}
 	wrong = w.c.settings
 	wrong.Servers = []Server{{Address: first}}
-	if err := w.c.Reconfigure(wrong, w.now); err == nil {
+	if err := w.c.Reconfigure(wrong, w.now, &w.out); err == nil {
 		t.Error("a server without a secret is taken")
 	}
 	s := w.c.settings
 	s.Tries, s.DeadTime = 3, 2*time.Second
-	if err := w.c.Reconfigure(s, w.now); err != nil {
+	if err := w.c.Reconfigure(s, w.now, &w.out); err != nil {
 		t.Fatal(err)
 	}
 	sent := 0
@@ -156,7 +157,7 @@ func TestTimesChange(t *testing.T) {
 		t.Errorf("sent %d times, want 3", sent)
 	}
 	s.DeadTime = time.Second
-	if err := w.c.Reconfigure(s, w.now); err != nil || w.c.servers[0].mayTry(w.now, s.DeadTime) || !w.c.servers[0].mayTry(w.now.Add(time.Second), s.DeadTime) {
+	if err := w.c.Reconfigure(s, w.now, &w.out); err != nil || w.c.servers[0].mayTry(w.now, s.DeadTime) || !w.c.servers[0].mayTry(w.now.Add(time.Second), s.DeadTime) {
 		t.Errorf("it is left alone until %v, %v", w.c.servers[0].deadAt, err)
 	}
 }
@@ -186,4 +187,25 @@ func TestDynamicClientsChange(t *testing.T) {
 		t.Errorf("again: %x, want %x; applied %d times", again, reply, len(w.applied))
 	}
 	w.dropped("under the secret of before", other, dynamicRequest(CoARequest, 3, secret2, start), Authenticator)
+}
+
+// TestServerComesForMany has requests that wait for room at one server go at once to another that comes first, as far as
+// that is known to take them; without any server they are answered.
+func TestServerComesForMany(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.Servers = s.Servers[:1] })
+	for ticket := range uint64(3 * firstWindow) {
+		if err := w.c.Send(ticket, accessRequest(), w.now, &w.out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.out.Reset()
+	w.reconfigure(Server{Address: second, Secret: secret2}, Server{Address: first, Secret: secret})
+	if n := len(w.out.UDP); n != firstWindow || w.out.UDP[0].To != second || len(w.c.queue) != firstWindow {
+		t.Errorf("%d datagrams, %d requests wait for room", n, len(w.c.queue))
+	}
+	w.out.Reset()
+	w.reconfigure()
+	if n := len(w.out.Answers); n != firstWindow || len(w.out.UDP) != 0 || len(w.c.queue) != 0 {
+		t.Errorf("%d answers, %d datagrams, %d requests wait for room", n, len(w.out.UDP), len(w.c.queue))
+	}
 }

@@ -72,6 +72,8 @@ type server struct {
 	first int
 	count int
 
+	window window
+
 	gone   bool // from the settings
 	dead   bool
 	deadAt time.Time // until then, if it is dead
@@ -87,10 +89,9 @@ type slot struct {
 
 func newServer(s Server, sockets int) *server {
 	n := sockets * identifiers
-	made := &server{Server: s, slots: make([]slot, n), free: make([]uint16, n), count: n}
+	made := &server{Server: s, slots: make([]slot, n), free: make([]uint16, n), count: n, window: newWindow()}
 	for i := range made.free {
-		// The ports take turns, so that the kernel's queues are even.
-		made.free[i] = uint16(i%sockets*identifiers + i/sockets)
+		made.free[i] = uint16(i) // requests in a row leave, and are answered, by one socket: in few calls of the kernel
 	}
 	return made
 }

@@ -3,11 +3,9 @@
 package ggsnrole
 
 import (
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
@@ -116,5 +114,5 @@ func (a *asker) ofNode(status uint32, now time.Time) (to radius.Attributes) {
 // sessionID names a context: address of the node and Charging-ID, as its charging records do (TS
 // 29.061 section 16.4.3), and when it began, for after a crash a Charging-ID may come again.
 func sessionID(node netip.Addr, chargingID uint32, began time.Time) string {
-	return strings.ToUpper(fmt.Sprintf("%s%08x-%08x", hex.EncodeToString(node.AsSlice()), chargingID, uint32(began.Unix())))
+	return fmt.Sprintf("%X%08X-%08X", node.AsSlice(), chargingID, uint32(began.Unix()))
 }

@@ -147,7 +147,7 @@ func (a *asker) reconfigure(to radius.Settings) error {
 		return err
 	}
 	var err error
-	a.loop.Do(func(now time.Time, _ *radius.Output) { err = a.client.Reconfigure(to, now) })
+	a.loop.Do(func(now time.Time, out *radius.Output) { err = a.client.Reconfigure(to, now, out) })
 	return err
 }
 

@@ -148,7 +148,7 @@ func TestAccountingReload(t *testing.T) {
 	}
 	s := radius.Defaults()
 	other := netip.MustParseAddrPort("[2001:db8::10]:1813")
-	if err := a.client.Reconfigure(s, now); err != nil { // meanwhile there is none
+	if err := a.client.Reconfigure(s, now, &out); err != nil { // meanwhile there is none
 		t.Fatal(err)
 	}
 	pass := func(until func() bool) map[string][]uint32 {
@@ -167,7 +167,7 @@ func TestAccountingReload(t *testing.T) {
 					}
 				}
 				a.judge(append(sent.Answers, out.Answers...), now)
-				out = radius.Output{}
+				out.Answers = nil
 				a.send(now, &out)
 				sent = out
 			}
@@ -175,12 +175,11 @@ func TestAccountingReload(t *testing.T) {
 		}
 		return got
 	}
-	out.Reset()
 	if got := pass(func() bool { return len(a.under) == 0 }); len(got) != 0 || a.spool.Info().Records != 2*sessions {
 		t.Fatalf("told %v, %d records wait", got, a.spool.Info().Records)
 	}
 	s.Servers = []radius.Server{{Address: other, Secret: []byte("xyzzy5461")}}
-	if err := a.client.Reconfigure(s, now); err != nil {
+	if err := a.client.Reconfigure(s, now, &out); err != nil {
 		t.Fatal(err)
 	}
 	a.send(now, &out)

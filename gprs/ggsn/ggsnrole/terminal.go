@@ -43,7 +43,7 @@ func (a *asker) terminal(to *radius.Attributes, x *ggsn.ContextInfo) {
 		to.GPPText(gppIMSI, imsi)
 		to.GPPText(gppIMSIOperator, imsi[:min(len(imsi), 3+a.mnc)])
 	}
-	to.GPPInteger(gppPDPType, map[gtp.PDPType]uint32{gtp.PDPTypeIPv4: 0, gtp.PDPTypeIPv6: 2, gtp.PDPTypeIPv4v6: 3}[x.Type])
+	to.GPPInteger(gppPDPType, pdpType(x.Type))
 	to.GPPText(gppQoS, qosText(x.QoS))
 	station(to, gppSGSN4, gppSGSN6, x.PeerControl)
 	for _, own := range a.at {
@@ -62,6 +62,17 @@ func (a *asker) terminal(to *radius.Attributes, x *ggsn.ContextInfo) {
 	if x.Account.RAT.Present {
 		to.GPP(gppRAT, []byte{byte(x.Account.RAT.Value)})
 	}
+}
+
+// pdpType is the value of 3GPP-PDP-Type.
+func pdpType(t gtp.PDPType) uint32 {
+	switch t {
+	case gtp.PDPTypeIPv6:
+		return 2
+	case gtp.PDPTypeIPv4v6:
+		return 3
+	}
+	return 0
 }
 
 // userName is what a terminal is called: by itself, or else by its numbers, which its SGSN stands for.

@@ -1,0 +1,89 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package radius
+
+import (
+	"slices"
+	"time"
+)
+
+// window is how many requests may wait for a server at a time. What comes at once beyond what its socket holds, by Linux's
+// default some 170 requests, is lost, and asked again only when its time is over. So it grows with answers and falls
+// with what was lost, as TCP's does (RFC 5681 section 3.1); RADIUS over UDP has no congestion control of its own.
+type window struct {
+	size, threshold float64
+	lowered         time.Time
+}
+
+// The window at first, and the least.
+const (
+	firstWindow = 64
+	leastWindow = 8
+)
+
+func newWindow() window { return window{size: firstWindow, threshold: 1 << 16} }
+
+// answered notes an answer that came while so many requests waited. A window that was not full is not known to be too
+// small.
+func (w *window) answered(waiting int) {
+	switch {
+	case waiting < int(w.size):
+	case w.size < w.threshold:
+		w.size++
+	default:
+		w.size += 1 / w.size
+	}
+}
+
+// lost notes that a request has to be sent again, which was sent first at a time. Those that were under way with one for
+// which the window was lowered are no reason to lower it again.
+func (w *window) lost(sent, now time.Time) {
+	if sent.After(w.lowered) {
+		w.size = max(w.size/2, leastWindow)
+		w.threshold, w.lowered = w.size, now
+	}
+}
+
+// waiting is how many requests wait for the server.
+func (s *server) waiting() int { return len(s.slots) - s.count }
+
+// full reports whether as many requests wait for the server as it is known to take.
+func (s *server) full() bool { return s.waiting() >= int(s.window.size) }
+
+// hold has a request wait until a server has room in its window, for longer than that has for an answer: if it is dead, this
+// is known before. False: as many wait as it has identifiers.
+func (c *Client) hold(p *pending, s *server, now time.Time) bool {
+	if len(c.queue) >= s.count {
+		return false
+	}
+	p.held, p.server = true, s
+	c.queue = append(c.queue, p)
+	c.times.Set(p, now.Add(c.settings.Timeout<<c.settings.Tries))
+	return true
+}
+
+// goOn sends the requests that there is room for now.
+func (c *Client) goOn(now time.Time, out *Output) {
+	for len(c.queue) > 0 {
+		p := c.queue[0]
+		if p.held && c.mustHold(p) {
+			return
+		}
+		c.queue[0], c.queue = nil, c.queue[1:]
+		if p.held {
+			c.times.Stop(p)
+			p.held = false
+			c.ask(p, now, out)
+		}
+	}
+}
+
+// mustHold reports whether there is no room yet for a request that waits for it.
+func (c *Client) mustHold(p *pending) bool {
+	for _, s := range c.servers {
+		if !slices.Contains(p.tried, s) && !s.dead && s.count > 0 {
+			return s.full()
+		}
+	}
+	return false
+}
