@@ -26,7 +26,11 @@ var (
 
 // subscribersOf makes subscribers that may have what is said.
 func subscribersOf(by map[gtp.IMSI]Subscription) *Subscribers {
-	s, err := NewSubscribers(by)
+	var list []Subscriber
+	for imsi, subscription := range by {
+		list = append(list, Subscriber{imsi, subscription})
+	}
+	s, err := NewSubscribers(list)
 	if err != nil {
 		panic(err)
 	}

@@ -138,8 +138,10 @@ func TestStaticSettings(t *testing.T) {
 		})
 	}
 	both := Subscription{APNs: []Service{ownService()}}
-	if _, err := NewSubscribers(map[gtp.IMSI]Subscription{testIMSI(1): both, testIMSI(2): both}); err == nil || !strings.Contains(err.Error(), "have the same address: 10.47.0.9/32") {
-		t.Errorf("of two: %v", err)
+	for want, two := range map[string]int{"have the same address: 10.47.0.9/32": 2, "is there twice": 1} {
+		if _, err := NewSubscribers([]Subscriber{{testIMSI(1), both}, {testIMSI(two), both}}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("of two: %v, want %q", err, want)
+		}
 	}
 }
 

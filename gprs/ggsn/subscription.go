@@ -4,8 +4,6 @@ package ggsn
 
 import (
 	"fmt"
-	"iter"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -74,8 +72,11 @@ func (e *Engine) subscription(s *session) (Subscription, bool) {
 	if e.settings.Subscribers == nil || !valid || s.marked(markIMEI) {
 		return Subscription{}, false
 	}
-	subscription, known := e.settings.Subscribers.by[imsi]
-	return subscription, known
+	i, known := e.settings.Subscribers.by[imsi]
+	if !known {
+		return Subscription{}, false
+	}
+	return e.settings.Subscribers.all[i].Subscription, true
 }
 
 // service returns what a session's subscriber has at its access point; the zero value: nothing of its own.
@@ -87,9 +88,16 @@ func (e *Engine) service(s *session, a *access) Service {
 	return Service{}
 }
 
+// Subscriber is one of [Subscribers].
+type Subscriber struct {
+	IMSI gtp.IMSI
+	Subscription
+}
+
 // Subscribers are those who may have contexts, and whose addresses are theirs alone. It does not change.
 type Subscribers struct {
-	by map[gtp.IMSI]Subscription
+	all []Subscriber
+	by  map[gtp.IMSI]int32 // where they are in all
 	// holders are those who have addresses, by the names of access points.
 	holders map[string]*holders
 }
@@ -97,19 +105,24 @@ type Subscribers struct {
 // holders are those who have the addresses of an access point, by the families and numbers of [numberOf].
 type holders [2]map[uint64]gtp.IMSI
 
-// NewSubscribers returns why two of them cannot have what is said. The map is not the caller's any more.
-func NewSubscribers(by map[gtp.IMSI]Subscription) (*Subscribers, error) {
-	all := &Subscribers{by: by, holders: roomFor(by)}
-	for imsi, subscription := range by {
-		for i := range subscription.APNs {
-			service := &subscription.APNs[i]
+// NewSubscribers returns why two of them cannot have what is said. The list is not the caller's any more.
+func NewSubscribers(list []Subscriber) (*Subscribers, error) {
+	all := &Subscribers{all: list, by: make(map[gtp.IMSI]int32, len(list)), holders: roomFor(list)}
+	for i := range list {
+		one := &list[i]
+		if _, again := all.by[one.IMSI]; again {
+			return nil, fmt.Errorf("subscriber %s is there twice", one.IMSI)
+		}
+		all.by[one.IMSI] = int32(i)
+		for j := range one.APNs {
+			service := &one.APNs[j]
+			at := all.holders[service.APN]
 			for p := range service.owned {
 				family, n := numberOf(p)
-				at := all.holders[service.APN][family]
-				if other, taken := at[n]; taken {
-					return nil, fmt.Errorf("subscribers %s and %s have the same address: %s at access point %s", min(imsi.String(), other.String()), max(imsi.String(), other.String()), p, service.APN)
+				if other, taken := at[family][n]; taken {
+					return nil, fmt.Errorf("subscribers %s and %s have the same address: %s at access point %s", other, one.IMSI, p, service.APN)
 				}
-				at[n] = imsi
+				at[family][n] = one.IMSI
 			}
 		}
 	}
@@ -117,17 +130,17 @@ func NewSubscribers(by map[gtp.IMSI]Subscription) (*Subscribers, error) {
 }
 
 // roomFor makes tables of holders in their size: one that grows as it is filled costs twice as much.
-func roomFor(by map[gtp.IMSI]Subscription) map[string]*holders {
+func roomFor(list []Subscriber) map[string]*holders {
 	sizes := map[string]*[2]int{}
-	for _, subscription := range by {
-		for i := range subscription.APNs {
-			service := &subscription.APNs[i]
+	for i := range list {
+		for j := range list[i].APNs {
+			service := &list[i].APNs[j]
+			at := sizes[service.APN]
+			if at == nil {
+				at = new([2]int)
+				sizes[service.APN] = at
+			}
 			for p := range service.owned {
-				at := sizes[service.APN]
-				if at == nil {
-					at = new([2]int)
-					sizes[service.APN] = at
-				}
 				family, _ := numberOf(p)
 				at[family]++
 			}
@@ -140,16 +153,16 @@ func roomFor(by map[gtp.IMSI]Subscription) map[string]*holders {
 	return room
 }
 
-// All returns what each of them may use; of nil, nothing.
-func (s *Subscribers) All() iter.Seq2[gtp.IMSI, Subscription] {
+// All returns what each of them may use, which is not to be changed; of nil, nothing.
+func (s *Subscribers) All() []Subscriber {
 	if s == nil {
-		return maps.All(map[gtp.IMSI]Subscription(nil))
+		return nil
 	}
-	return maps.All(s.by)
+	return s.all
 }
 
 // Len is how many there are.
-func (s *Subscribers) Len() int { return len(s.by) }
+func (s *Subscribers) Len() int { return len(s.all) }
 
 // CheckSubscribers returns why subscribers cannot have the addresses that are theirs. Access points that
 // there are none of may be another node's. It looks at each of them, so an engine, whose packets would wait
@@ -159,16 +172,17 @@ func (s *Settings) CheckSubscribers() error {
 	for i := range s.APNs {
 		apns[s.APNs[i].key()] = &s.APNs[i]
 	}
-	for imsi, subscription := range s.Subscribers.All() {
-		for i := range subscription.APNs {
-			service := &subscription.APNs[i]
+	all := s.Subscribers.All()
+	for i := range all {
+		for j := range all[i].APNs {
+			service := &all[i].APNs[j]
 			at := apns[service.APN]
 			for p := range service.owned {
 				if at == nil {
 					break
 				}
 				if err := at.checkOwned(p); err != nil {
-					return fmt.Errorf("subscriber %s: %w", imsi, err)
+					return fmt.Errorf("subscriber %s: %w", all[i].IMSI, err)
 				}
 			}
 		}

@@ -18,7 +18,7 @@ import (
 // wrong with it, if anything. Plain are headers [[name]] and [[name.list]], and below them keys of one part in small
 // letters, once each, with values that have no tables in them.
 func eachPlain(text []byte, name string, call func(n int, table map[string]any)) bool {
-	s := plainSections{name: name, call: call, names: map[string]string{}}
+	s := plainSections{name: name, call: call, names: map[string]string{}, texts: map[string]any{}}
 	s.parser.Reset(text)
 	for s.parser.NextExpression() {
 		if !s.take(s.parser.Expression()) {
@@ -39,6 +39,7 @@ type plainSections struct {
 	section map[string]any    // the one that has begun; nil: none
 	table   map[string]any    // it or what is below it: where keys go
 	names   map[string]string // of keys, so that each is there once
+	texts   map[string]any    // values, so that what stands in all sections is there once
 	tables  []map[string]any  // that sections were made of
 	used    int               // of these, by the section that has begun
 }
@@ -125,11 +126,26 @@ func (s *plainSections) word(text []byte) (string, bool) {
 	return name, true
 }
 
+// maxTexts bounds the texts that are remembered.
+const maxTexts = 256
+
+// text returns a text.
+func (s *plainSections) text(data []byte) any {
+	one, known := s.texts[string(data)]
+	if !known {
+		one = string(data)
+		if len(s.texts) < maxTexts {
+			s.texts[string(data)] = one
+		}
+	}
+	return one
+}
+
 // value returns a value as the decoder has it; false: it has a table in it, or is wrong.
 func (s *plainSections) value(node *unstable.Node) (any, bool) {
 	switch node.Kind {
 	case unstable.String:
-		return string(node.Data), true
+		return s.text(node.Data), true
 	case unstable.Array:
 		list := []any{}
 		for each := node.Children(); each.Next(); {

@@ -24,7 +24,7 @@ func readSubscribers(path string) (*ggsn.Subscribers, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := make(map[gtp.IMSI]ggsn.Subscription, len(file.All))
+	all := make([]ggsn.Subscriber, 0, len(file.All))
 	for _, one := range file.All {
 		if one.IMSI == "" { // of SIP alone
 			continue
@@ -33,14 +33,18 @@ func readSubscribers(path string) (*ggsn.Subscribers, error) {
 		if err != nil {
 			return nil, err
 		}
-		all[imsi] = subscription(one.APNs)
+		all = append(all, ggsn.Subscriber{IMSI: imsi, Subscription: subscription(one.APNs)})
 	}
 	return ggsn.NewSubscribers(all)
 }
 
 // subscription is what somebody may use whose access points are these; none are all.
 func subscription(apns []subscriber.APN) (s ggsn.Subscription) {
-	for _, a := range apns {
+	if len(apns) > 0 {
+		s.APNs = make([]ggsn.Service, 0, len(apns))
+	}
+	for i := range apns {
+		a := &apns[i]
 		service := ggsn.Service{
 			APN: strings.ToLower(a.Name), Rates: ggsn.Rates{Up: uint32(a.MaxUp), Down: uint32(a.MaxDown)},
 			Address4: a.Address4, Prefix6: a.Prefix6,

@@ -3,12 +3,11 @@
 package ggsnrole
 
 import (
-	"fmt"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -53,15 +52,15 @@ password = "x"
 		}
 		return m
 	}
-	want := map[gtp.IMSI]ggsn.Subscription{
-		imsi("240010000000001"): {},
-		imsi("240010000000002"): {APNs: []ggsn.Service{
+	want := []ggsn.Subscriber{
+		{IMSI: imsi("240010000000001")},
+		{IMSI: imsi("240010000000002"), Subscription: ggsn.Subscription{APNs: []ggsn.Service{
 			{APN: "internet", Address4: netip.MustParseAddr("10.47.0.9"), Prefix6: netip.MustParsePrefix("2001:db8:7100:9::/64")},
 			{APN: "ims", Types: ggsn.TypeIPv6 | ggsn.TypeIPv4v6},
-		}},
+		}}},
 	}
-	if all := maps.Collect(all.All()); fmt.Sprint(all) != fmt.Sprint(want) {
-		t.Errorf("%v, want %v", all, want)
+	if !reflect.DeepEqual(all.All(), want) {
+		t.Errorf("%v, want %v", all.All(), want)
 	}
 }
 
