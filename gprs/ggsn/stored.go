@@ -11,7 +11,7 @@ import (
 )
 
 // storedMagic begins what is stored; its last octet is the version of the form.
-const storedMagic uint32 = 0x49474707
+const storedMagic uint32 = 0x49474708
 
 // storedHeader is followed by the nodes, by the access points, by the sessions, each followed
 // by its contexts, and by leases that are held. An access point is its name behind its
@@ -58,6 +58,7 @@ type storedSession struct {
 	MSISDN                  [16]byte // digits, then zeros
 	Accounted               bool     // its account follows
 	Routes                  uint8    // that follow
+	Former                  storedFormer
 }
 
 type storedContext struct {
@@ -203,7 +204,7 @@ func (e *Engine) appendSession(b []byte, n handle, s *session, index map[handle]
 		Created: s.createdAt, APN: s.apn, Marks: s.marks & storedMarks, Why: s.why,
 		Limits: s.limits, AskedAMBR: s.askedAMBR, Up: s.up.arrival, Down: s.down.arrival,
 		Peer: index[s.peer], Account: index[s.account], Version: s.version, Has: s.has,
-		SessionLimit: int64(e.terms[n].SessionLimit), IdleLimit: int64(e.terms[n].IdleLimit),
+		SessionLimit: int64(e.terms[n].SessionLimit), IdleLimit: int64(e.terms[n].IdleLimit), Former: e.storedFormer(n),
 	}
 	if s.marked(markDeleting) {
 		r.Marks, r.Why = r.Marks|markEnding, e.requests.at(s.request).why
