@@ -36,6 +36,9 @@ type APN struct {
 	// LinkPrefixes is how many /64 the link of a context has of Pools6, each with advertisements of its own:
 	// a power of 2; 0: one.
 	LinkPrefixes int
+	// Renumber has contexts whose prefix is of Pools6 no longer get another one, while the former lasts for
+	// so long; 0: they keep theirs.
+	Renumber time.Duration
 	// DelegationTime is how long a delegated prefix lasts without being extended.
 	DelegationTime time.Duration
 	// Named are parts of Pools4 and Pools6 that contexts get only where [Grant] names them.
@@ -175,6 +178,9 @@ func (a *APN) check() error {
 		return err
 	}
 	if err := a.checkRouted(); err != nil {
+		return err
+	}
+	if err := a.checkRenumber(); err != nil {
 		return err
 	}
 	if err := a.checkLinkPrefixes(); err != nil {

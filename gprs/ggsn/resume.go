@@ -237,6 +237,7 @@ func (r *resuming) session() bool {
 		if account != nil {
 			r.setAccount(sh, account)
 		}
+		r.former(sh, added, in.Former)
 		for a := r.accessPoint(added); len(routes) > 0; routes = routes[1:] {
 			r.giveRoute(sh, added, routes[0], slices.Concat(a.Routed, a.leftRouted))
 		}
@@ -246,15 +247,12 @@ func (r *resuming) session() bool {
 			r.setFilters(x, templates[i])
 		}
 		if added.has.has(TypeIPv6) {
-			added.advertAt = r.call.at + 1 + time.Duration(r.random.Int64N(int64(resumedAdverts)))
+			added.advertAt = r.call.at + 1 + time.Duration(r.random.Int64N(int64(advertSpread)))
 		}
 		r.schedule(sh, added, r.call)
 	}
 	return true
 }
-
-// resumedAdverts is the time over which the router advertisements after a restart are spread.
-const resumedAdverts = 5 * time.Minute
 
 func (r *resuming) context(u *pdpContext, f *filters) bool {
 	var in storedContext

@@ -4,6 +4,7 @@ package ggsn
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/link"
 	"github.com/isthmus-net/isthmus/internal/packet"
@@ -46,16 +47,24 @@ func (e *Engine) greet(x handle, c call) {
 }
 
 // advertDue sends a router advertisement that is due.
-func (e *Engine) advertDue(s *session, c call) {
+func (e *Engine) advertDue(h handle, s *session, c call) {
 	if s.advertAt != 0 && s.advertAt <= c.at {
+		e.renumber(h, s, c)
 		e.advertise(s, c)
 	}
 }
 
-// advertiseFurther sends the advertisements of further prefixes behind that of the first.
+// advertSpread is the time over which the router advertisements after a restart are spread, or those of other
+// prefixes.
+const advertSpread = 5 * time.Minute
+
+// advertiseFurther sends the advertisements of further prefixes behind that of the first, and of former ones.
 func (e *Engine) advertiseFurther(s *session, x handle, l link.Link, to netip.Addr, c call) {
 	for n := 1; n <= l.More; n++ {
 		e.encapsulate(c, x, s, e.accessPoint(s).router.AdvertiseFurther(c.out.Alloc(packet.MinMTU), l, n, to))
+	}
+	for n := 0; l.Former.Valid > 0 && n <= l.Former.More; n++ {
+		e.encapsulate(c, x, s, e.accessPoint(s).router.AdvertiseFormer(c.out.Alloc(packet.MinMTU), l, n, to))
 	}
 }
 

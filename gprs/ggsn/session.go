@@ -53,6 +53,7 @@ const (
 	markHeard    // the terminal has had an answer to a Router Solicitation
 	markHanded4  // another session goes on with the address
 	markHanded6
+	markFormer // it has another prefix besides, until the time of that is over: in Engine.formers
 )
 
 func (s *session) marked(m marks) bool { return s.marks&m != 0 }
@@ -219,6 +220,7 @@ func (e *Engine) dropSession(h handle, s *session, c call) {
 		delete(e.byControl, s.teid)
 	}
 	e.giveBack(s, c)
+	e.dropFormer(h, s, c)
 	if s.request != 0 {
 		e.endRequest(s.request)
 	}

@@ -16,13 +16,14 @@ import (
 // soak is a world of four SGSNs, whose contexts come and go.
 type soak struct {
 	*world
-	random *rand.Rand
-	nodes  []netip.Addr
-	counts []uint8 // restart counters
-	made   int
-	resets int        // of the engine
-	silent netip.Addr // a node that answers nothing
-	ended  [NumEnds]uint64
+	random     *rand.Rand
+	nodes      []netip.Addr
+	counts     []uint8 // restart counters
+	made       int
+	resets     int        // of the engine
+	silent     netip.Addr // a node that answers nothing
+	ended      [NumEnds]uint64
+	renumbered uint64 // sessions
 }
 
 // TestSoak makes 100,000 contexts, some 1000 at a time, and has them end in every way: by
@@ -55,6 +56,9 @@ func TestSoak(t *testing.T) {
 		return
 	}
 	s.count()
+	if s.renumbered < 1000 {
+		t.Errorf("%d sessions were renumbered", s.renumbered)
+	}
 	if s.resets < 10 {
 		t.Errorf("the engine was replaced %d times", s.resets)
 	}
@@ -70,6 +74,7 @@ func (s *soak) count() {
 	for why, n := range s.e.stats.Ended {
 		s.ended[why] += n
 	}
+	s.renumbered += s.e.stats.Renumbered
 }
 
 func soakSettings(s *Settings) {
@@ -146,6 +151,9 @@ func (s *soak) disturb(node int) {
 		settings := testSettings()
 		soakSettings(&settings)
 		settings.APNs[1].MTU = 1300 + s.random.IntN(100)
+		if settings.APNs[2].Renumber = MinRenumber; s.random.IntN(2) == 0 {
+			settings.APNs[2].Pools6 = prefixes("2001:db8:7800::/44")
+		}
 		if err := s.e.Reconfigure(settings, s.now, &s.out); err != nil {
 			s.Fatal(err)
 		}

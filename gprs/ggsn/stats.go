@@ -27,6 +27,8 @@ type Stats struct {
 	Asked, GrantsLate uint64
 	// PoolsUnknown were named for terminals, whose access point has none of the name.
 	PoolsUnknown uint64
+	// Renumbered are sessions that got another prefix, RenumberWaits the times that none was free for one.
+	Renumbered, RenumberWaits uint64
 	// RoutesRefused were granted to terminals, which could not have them.
 	RoutesRefused [NumRouteFaults]uint64
 	// Restarts and PathsDown are of peers.

@@ -60,6 +60,7 @@ type storedSession struct {
 	MSISDN                  [16]byte // digits, then zeros
 	Accounted               bool     // its account follows
 	Routes                  uint8    // that follow
+	Former                  storedFormer
 }
 
 type storedContext struct {
@@ -205,7 +206,7 @@ func (e *Engine) appendSession(b []byte, n handle, s *session, index map[handle]
 		Created: s.createdAt, APN: s.apn, Marks: s.marks & storedMarks, Why: s.why,
 		Limits: s.limits, AskedAMBR: s.askedAMBR, Up: s.up.arrival, Down: s.down.arrival,
 		Peer: index[s.peer], Account: index[s.account], Version: s.version, Has: s.has,
-		SessionLimit: int64(e.terms[n].SessionLimit), IdleLimit: int64(e.terms[n].IdleLimit),
+		SessionLimit: int64(e.terms[n].SessionLimit), IdleLimit: int64(e.terms[n].IdleLimit), Former: e.storedFormer(n),
 	}
 	if s.marked(markDeleting) {
 		r.Marks, r.Why = r.Marks|markEnding, e.requests.at(s.request).why

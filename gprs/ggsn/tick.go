@@ -68,6 +68,9 @@ func (e *Engine) schedule(h handle, s *session, c call) {
 	if s.advertAt != 0 {
 		at = min(at, s.advertAt)
 	}
+	if s.marked(markFormer) {
+		at = min(at, e.formers[h].until)
+	}
 	if to, waiting := e.changes[h]; waiting && s.request == 0 {
 		at = min(at, to.at)
 	}
@@ -99,7 +102,8 @@ func (e *Engine) sessionDue(h handle, c call) {
 			delete(e.changes, h)
 		}
 	}
-	e.advertDue(s, c)
+	e.formerDue(h, s, c)
+	e.advertDue(h, s, c)
 	e.interimDue(h, s, c)
 	e.schedule(h, s, c)
 }
@@ -151,6 +155,7 @@ func (e *Engine) rescheduleAll(c call) {
 			if e.accessPoint(s).anew && s.has.has(TypeIPv6) {
 				s.linkState, s.advertAt = link.State{}, max(c.at, 1)
 			}
+			e.spreadRenumber(s, c)
 			e.schedule(h, s, c)
 		}
 	}

@@ -182,7 +182,7 @@ const linkLocalMask uint64 = 0xffc0 << 48
 
 // link is the IPv6 link that a session's contexts are.
 func (e *Engine) link(s *session) link.Link {
-	return link.Link{Prefix: s.prefix, More: e.accessPoint(s).morePrefixes(s), ID: s.interfaceID}
+	return link.Link{Prefix: s.prefix, More: e.accessPoint(s).morePrefixes(s), ID: s.interfaceID, Former: e.formerLink(s)}
 }
 
 // seen counts a packet of the terminal.

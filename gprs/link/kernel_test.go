@@ -29,34 +29,8 @@ import (
 // It solicits, takes address, default route, MTU and name servers from the answer, and
 // hears the router's echo.
 func TestLinux(t *testing.T) {
-	n := testutil.NewNetns(t)
 	r := router(t)
-	var device *port.TUN
-	var news *nl.NetlinkSocket
-	n.Do(t, func() (err error) {
-		const namesOfServers = 20 // RTNLGRP_ND_USEROPT of <linux/rtnetlink.h>
-		if news, err = nl.Subscribe(unix.NETLINK_ROUTE, namesOfServers); err != nil {
-			return err
-		}
-		device, err = port.OpenTUN(port.TUNConfig{Name: "ue0", MTU: 1500})
-		return err
-	})
-	t.Cleanup(func() { news.Close() })
-	var verdicts counted
-	done := make(chan struct{})
-	go func() { defer close(done); serve(device, r, &verdicts) }()
-	t.Cleanup(func() { device.Close(); <-done })
-
-	n.Do(t, func() error {
-		link, err := netlink.LinkByName("ue0")
-		if err != nil {
-			return err
-		}
-		if err := netlink.LinkSetUp(link); err != nil {
-			return err
-		}
-		return netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: terminal.Address().AsSlice(), Mask: net.CIDRMask(64, 128)}})
-	})
+	n, _, news, verdicts := kernelTerminal(t, r)
 	options := serversOf(t, news)
 	if want := r.advertisement[advertisedOptions+32+8:][:40]; !bytes.Equal(options, want) {
 		t.Errorf("name servers %x, want %x", options, want)
@@ -69,6 +43,84 @@ func TestLinux(t *testing.T) {
 	if verdicts.of(EchoReplied) == 0 {
 		t.Error("the kernel's echo request did not come")
 	}
+}
+
+// TestLinuxRenumbered has that kernel renumbered: of the new prefix it makes an address for all that begins,
+// and that of the former stays, deprecated, until its end.
+func TestLinuxRenumbered(t *testing.T) {
+	r := router(t)
+	n, device, news, _ := kernelTerminal(t, r)
+	serversOf(t, news)
+	l := terminal
+	l.Prefix, l.Former = terminal.Prefix+0x10000, Former{Prefix: terminal.Prefix, Valid: 3 * time.Hour}
+	var s State
+	first, _ := r.Advertise(nil, l, &s, 0, time.Now())
+	if err := device.WriteBatch([][]byte{first, r.AdvertiseFormer(nil, l, 0, packet.AllNodes)}); err != nil {
+		t.Fatal(err)
+	}
+	n.Do(t, func() error {
+		ue, err := netlink.LinkByName("ue0")
+		if err != nil {
+			return err
+		}
+		var list []netlink.Addr
+		for end := time.Now().Add(testutil.Patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			if list, err = netlink.AddrList(ue, netlink.FAMILY_V6); err != nil {
+				return err
+			}
+			has := map[netip.Addr]netlink.Addr{}
+			for _, a := range list {
+				ip, _ := netip.AddrFromSlice(a.IP)
+				has[ip] = a
+			}
+			now, former := has[address(l.Prefix, l.ID)], has[address(terminal.Prefix, l.ID)]
+			if now.IPNet != nil && now.Flags&(unix.IFA_F_DEPRECATED|unix.IFA_F_TENTATIVE) == 0 && former.IPNet != nil && former.Flags&unix.IFA_F_DEPRECATED != 0 && former.PreferedLft == 0 && former.ValidLft > 10000 && former.ValidLft <= 10800 {
+				return nil
+			}
+		}
+		t.Errorf("the kernel has %+v", list)
+		return nil
+	})
+	n.Do(t, func() error { // what begins now takes the new one
+		conn, err := net.Dial("udp6", "[2001:db8:99::1]:9")
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if from := conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr(); from != address(l.Prefix, l.ID) {
+			t.Errorf("a packet leaves from %v", from)
+		}
+		return nil
+	})
+}
+
+// kernelTerminal makes the kernel of a namespace a terminal of a router; news tells of name servers.
+func kernelTerminal(t *testing.T, r *Router) (n *testutil.Netns, device *port.TUN, news *nl.NetlinkSocket, verdicts *counted) {
+	n, verdicts = testutil.NewNetns(t), new(counted)
+	n.Do(t, func() (err error) {
+		const namesOfServers = 20 // RTNLGRP_ND_USEROPT of <linux/rtnetlink.h>
+		if news, err = nl.Subscribe(unix.NETLINK_ROUTE, namesOfServers); err != nil {
+			return err
+		}
+		device, err = port.OpenTUN(port.TUNConfig{Name: "ue0", MTU: 1500})
+		return err
+	})
+	t.Cleanup(func() { news.Close() })
+	done := make(chan struct{})
+	go func() { defer close(done); serve(device, r, verdicts) }()
+	t.Cleanup(func() { device.Close(); <-done })
+
+	n.Do(t, func() error {
+		link, err := netlink.LinkByName("ue0")
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(link); err != nil {
+			return err
+		}
+		return netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: terminal.Address().AsSlice(), Mask: net.CIDRMask(64, 128)}})
+	})
+	return n, device, news, verdicts
 }
 
 // counted are verdicts by how often they were given.

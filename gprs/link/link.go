@@ -31,13 +31,24 @@ const linkLocal uint64 = 0xfe80 << 48
 var RouterAddress = address(linkLocal, RouterID)
 
 // Link is what tells one link from another: the prefix of the context, a /64, how many more
-// follow it, and the interface identifier of the terminal's link-local address; and who
-// delegates prefixes to the terminal, nil: nobody does.
+// follow it, what it had before, and the interface identifier of the terminal's link-local
+// address; and who delegates prefixes to the terminal, nil: nobody does.
 type Link struct {
 	Prefix, ID  uint64
 	More        int
+	Former      Former
 	Delegations Delegations
 }
+
+// Former are prefixes that a link had before, and that the terminal is to use for nothing new:
+// the first, and how many follow it. They last for Valid; 0: there are none.
+type Former struct {
+	Prefix uint64
+	More   int
+	Valid  time.Duration
+}
+
+func (f *Former) has(high uint64) bool { return f.Valid > 0 && high-f.Prefix <= uint64(f.More) }
 
 // State is what is remembered of a link. The zero value is that of a new one, or of one
 // on which the router has something else to say from now on.
@@ -61,7 +72,7 @@ var answerLimit = ratelimit.PerSecond(20, 40)
 // of the prefixes.
 func (l Link) Has(a *[16]byte) bool {
 	high := binary.BigEndian.Uint64(a[:])
-	return high-l.Prefix <= uint64(l.More) || high == linkLocal && binary.BigEndian.Uint64(a[8:]) == l.ID
+	return high-l.Prefix <= uint64(l.More) || l.Former.has(high) || high == linkLocal && binary.BigEndian.Uint64(a[8:]) == l.ID
 }
 
 // Address returns the terminal's link-local address.

@@ -80,6 +80,9 @@ func addresses(to *radius.Attributes, x *ggsn.ContextInfo) {
 	}
 	if x.Prefix6.IsValid() {
 		to.Prefix(radius.FramedIPv6Prefix, x.Prefix6)
+		if x.Former6.IsValid() { // there may be several (RFC 3162 section 3)
+			to.Prefix(radius.FramedIPv6Prefix, x.Former6)
+		}
 		to.Octets(radius.FramedInterfaceID, x.InterfaceID[:])
 	}
 	if x.Delegated6.IsValid() {

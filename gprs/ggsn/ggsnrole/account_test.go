@@ -176,6 +176,22 @@ func TestAccountingOrder(t *testing.T) {
 	}
 }
 
+// TestAccountingRenumbered tells of both prefixes of a context.
+func TestAccountingRenumbered(t *testing.T) {
+	x := told(ggsn.ContextUpdated, 0).Context
+	x.Former6 = netip.MustParsePrefix("2001:db8:5000:1::/64")
+	var to radius.Attributes
+	addresses(&to, &x)
+	var got []netip.Prefix
+	for _, value := range to.All(radius.FramedIPv6Prefix) {
+		p, _ := radius.ParsePrefix(value)
+		got = append(got, p)
+	}
+	if !slices.Equal(got, []netip.Prefix{x.Prefix6, x.Former6}) {
+		t.Errorf("told %v", got)
+	}
+}
+
 // TestAccountingFiles says at the check which files cannot be written.
 func TestAccountingFiles(t *testing.T) {
 	folder := t.TempDir()

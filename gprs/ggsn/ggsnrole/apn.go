@@ -24,7 +24,8 @@ type APN struct {
 	Named                            []NamedPool
 	Routed                           []netip.Prefix
 	LinkPrefixes                     int
-	Delegate                         int // bits; 0: nothing is delegated
+	Renumber                         time.Duration // 0: contexts keep their prefixes
+	Delegate                         int           // bits; 0: nothing is delegated
 	DelegationTime                   time.Duration
 	PoolAlarm                        int // percent; 0: none
 	Hold                             time.Duration
@@ -100,6 +101,8 @@ func (a *APN) keys() []key.Key {
 			"Prefixes of either family, apart from the pools, of which RADIUS servers give networks behind terminals: Framed-Route, Framed-IPv6-Route, and Delegated-IPv6-Prefix for DHCPv6. RFC 2865, section 5.22; RFC 3162, section 2.5; RFC 4818."),
 		key.Of("link_prefixes", &a.LinkPrefixes, 1, linkPrefixes, key.Restart,
 			"How many /64 of pool6 a terminal has on its link, 1, 2, 4, 8 or 16, each told by advertisements of its own: a host may use several networks at once. Telephones by TS 23.060 may take the first alone."),
+		key.Of("renumber", &a.Renumber, "0s", orZero(key.Duration(ggsn.MinRenumber, 4*week)), key.Live,
+			`What becomes of contexts whose prefix is of a pool6 that was taken away: they get one of those that there are now, within five minutes, and the former lasts for so long beside it, deprecated, 2 h at least. "0s": they keep theirs until they end. RFC 4192; RFC 4862, section 5.5.3.`),
 		key.Of("delegate", &a.Delegate, 0, orNone(key.Integer[int](32, 63)), key.Restart,
 			"Length of the prefix of pool6 that each context has for routers behind its terminal, such as 56: the first /64 is that of the link, the rest DHCPv6 delegates. 0: a /64 alone. RFC 6459, section 5.3; RFC 6603."),
 		key.Of("delegation_time", &a.DelegationTime, "24h", key.Duration(time.Minute, 365*24*time.Hour), key.Live,

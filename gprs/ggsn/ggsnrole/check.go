@@ -111,6 +111,9 @@ func (a *APN) checkDelegate(c *config.Checker, path string) {
 	if a.LinkPrefixes > 1 && len(a.Pool6) == 0 && c.OK(path+".link_prefixes", path+".pool6") {
 		c.Fail(path+".link_prefixes", "there are no prefixes for links", `add pool6 = ["2001:db8:6000::/40"] with prefixes that are routed to this host`)
 	}
+	if a.Renumber > 0 && a.Delegate > 0 && c.OK(path+".renumber", at) {
+		c.Fail(path+".renumber", "delegated prefixes cannot be renumbered", "leave renumber out, or delegate")
+	}
 	switch {
 	case a.Delegate == 0 || !c.OK(at, path+".dhcp"):
 	case len(a.Pool6) == 0:

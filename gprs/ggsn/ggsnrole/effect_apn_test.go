@@ -76,6 +76,28 @@ func TestKeysOfAddresses(t *testing.T) {
 		}},
 		{configtest.InEffect(t, "ggsn.apn", "pool4"), `pool4 = ["10.99.0.0/24"]`, has("10.99.0.0/24", gtp.PDPTypeIPv4)},
 		{configtest.InEffect(t, "ggsn.apn", "pool6"), `pool6 = ["2001:db8:7777::/48"]`, has("2001:db8:7777::/48", gtp.PDPTypeIPv6)},
+		{configtest.InEffect(t, "ggsn.apn", "renumber"), `renumber = "3h"`, func(b *bench) {
+			b.create(sgsn, request(1, sgsn, gtp.PDPTypeIPv6))
+			next := written(t, "", "pool6 = [\"2001:db8:7777::/48\"]\nrenumber = \"3h\"")
+			s, err := engineSettings(&next, nil, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Reconfigure(s, b.now, &b.out); err != nil {
+				t.Fatal(err)
+			}
+			b.pass(5 * time.Minute)
+			b.Contexts(ggsn.Selection{}, 0, 10, func(x ggsn.ContextInfo) bool {
+				b.wants("in the other pool", netip.MustParsePrefix("2001:db8:7777::/48").Contains(x.Prefix6.Addr()), true)
+				b.wants("the former is there", x.Former6.IsValid(), true)
+				return true
+			})
+			b.pass(3 * time.Hour)
+			b.Contexts(ggsn.Selection{}, 0, 10, func(x ggsn.ContextInfo) bool {
+				b.wants("the former is there", x.Former6.IsValid(), false)
+				return true
+			})
+		}},
 		{configtest.InEffect(t, "ggsn.apn", "static4"), `static4 = ["10.47.0.7"]`, static("10.47.0.7")},
 		{configtest.InEffect(t, "ggsn.apn", "static6"), `static6 = ["2001:db8:7100::/56"]`, static("2001:db8:7100:5::1")},
 		{configtest.InEffect(t, "ggsn.apn", "link_prefixes"), "pool6 = [\"2001:db8:7777::/48\"]\nlink_prefixes = 4", func(b *bench) {

@@ -3,12 +3,14 @@
 package ggsnrole
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/internal/testutil/program"
 )
 
 // reloaded gives a node another configuration.
@@ -118,6 +121,47 @@ func TestLeavingOverRestart(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestRenumberReload: a context whose pool a reload takes away has another prefix soon, and the former besides:
+// both are listed and found, and have their routes, also after a restart.
+func TestRenumberReload(t *testing.T) {
+	apn := func(pool string) string {
+		return fmt.Sprintf("pool4 = [\"10.45.0.0/16\"]\npool6 = [%q]\nrenumber = \"2h\"", pool)
+	}
+	const old, next = "2001:db8:6000::/44", "2001:db8:6100::/44"
+	c := newCore(t, "", apn(old))
+	p := c.serve(t)
+	c.open(t, 1, false)
+	c.write(t, "", apn(next))
+	if status, said := program.Call(t, "reload", "--socket", c.socket); status != 0 {
+		t.Fatal(said)
+	}
+	has := func() bool {
+		_, text := program.Call(t, "ggsn", "contexts", "--json", "--socket", c.socket)
+		var all struct{ Contexts []Context }
+		if err := json.Unmarshal([]byte(text), &all); err != nil || len(all.Contexts) != 1 {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		x := &all.Contexts[0]
+		return netip.MustParsePrefix(next).Contains(x.Prefix6.Addr()) && x.Former6.IsValid() && netip.MustParsePrefix(old).Contains(x.Former6.Addr())
+	}
+	await(t, has) // with one of its first advertisements
+	c.manager.Expect(t, "RELOADING=1", p)
+	c.manager.Expect(t, "READY=1", p)
+	c.manager.End(t, p, syscall.SIGTERM)
+	c.serve(t)
+	if !has() {
+		t.Error("after a restart it has not both prefixes")
+	}
+	for _, pool := range []string{old, next} {
+		if status, said := program.Call(t, "ggsn", "contexts", "--address", pool, "--socket", c.socket); status != 0 {
+			t.Errorf("by %s: %s", pool, said)
+		}
+		if list := routesBy(t, c.ns, "ggsn"); !slices.Contains(list, netip.MustParsePrefix(pool)) {
+			t.Errorf("by the device go %v", list)
+		}
 	}
 }
 

@@ -62,7 +62,7 @@ func (a *APN) engine(vrf uint8) ggsn.APN {
 	e := ggsn.APN{
 		Name: a.Name, VRF: vrf, Types: a.types(),
 		Pools4: a.Pool4, Pools6: a.Pool6, Static4: a.Static4, Static6: a.Static6, Hold: a.Hold,
-		Named: a.named(), Routed: a.Routed, LinkPrefixes: a.LinkPrefixes, Delegate: a.Delegate, DelegationTime: a.DelegationTime,
+		Named: a.named(), Routed: a.Routed, LinkPrefixes: a.LinkPrefixes, Renumber: a.Renumber, Delegate: a.Delegate, DelegationTime: a.DelegationTime,
 		Domains: a.Domains, PREF64: a.PREF64, DHCP: a.DHCP, AdvertInterval: a.AdvertInterval, MTU: a.MTU,
 		MaxUp: uint32(a.MaxUp), MaxDown: uint32(a.MaxDown), AMBRUp: uint32(a.AMBRUp), AMBRDown: uint32(a.AMBRDown),
 		Marks: a.marks(), MarkInner: a.MarkInner,
