@@ -36,10 +36,10 @@ type studyStage struct {
 // second that wait for timers; what fills a line has the machine for itself.
 var studyStages = []studyStage{
 	{time.Minute, []lab.Experiment{umtsWLAN}},
-	{10 * time.Minute, []lab.Experiment{sctpTSN, sctpFailover, sctpRestore, sctpSeamless}},
+	{11 * time.Minute, []lab.Experiment{sctpTSN, sctpFailover, sctpRestore, sctpSeamless}},
 	{3 * time.Minute, []lab.Experiment{sctpParameters}},
 	{6 * time.Minute, []lab.Experiment{sctpTransports}},
-	{2 * time.Minute, []lab.Experiment{sctpStreamsExperiment}},
+	{3 * time.Minute, []lab.Experiment{sctpStreamsExperiment}},
 	{14 * time.Minute, []lab.Experiment{sctpHandover}},
 	{10 * time.Second, []lab.Experiment{sctpPrefixes}},
 }
