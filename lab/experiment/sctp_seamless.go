@@ -32,6 +32,7 @@ var sctpSeamless = lab.Experiment{
 // Choices of sctp-seamless.
 const (
 	seamlessRuns     = 20 // handovers of each kind
+	seamlessMPTCP    = 10 // of MPTCP: gaps of 224 to 232 ms, silent 400 to 630, leave no doubt of a ratio to ours
 	seamlessRow      = 200
 	seamlessRowShort = 2
 	seamlessLoss     = 0.01
@@ -91,7 +92,7 @@ func runSCTPSeamless(ctx context.Context, e *lab.Env) error {
 		return err
 	}
 	theirs := func(ctx context.Context, n *testbedNet, _ *cutNet) (err error) {
-		f.mptcp, f.why, err = n.mptcpHandovers(ctx, runs)
+		f.mptcp, f.why, err = n.mptcpHandovers(ctx, cmp.Or(e.Runs, seamlessMPTCP))
 		return err
 	}
 	calls := func(ctx context.Context, n *testbedNet, _ *cutNet) (err error) {
@@ -105,11 +106,10 @@ func runSCTPSeamless(ctx context.Context, e *lab.Env) error {
 		}
 		return finish(e, seamlessReport(f))
 	}
-	e.Step("side by side, each in a testbed of its own: with the jitter of UMTS, by MPTCP, calls of SIP, and %d handovers in a row with loss", f.row)
+	e.Step("side by side, each in a testbed of its own: with the jitter of UMTS, calls of SIP, and %d handovers in a row with loss", f.row)
 	working, all := errgroup.WithContext(ctx)
 	shared := sideBySide(e)
 	working.Go(func() error { return inTestbed(all, shared, sctpSeamlessName, testbedMeasured(), shaky) })
-	working.Go(func() error { return inTestbed(all, shared, sctpSeamlessName, testbedMean(), theirs) })
 	working.Go(func() error { return inTestbed(all, shared, sctpSeamlessName, testbedMean(), calls) })
 	working.Go(func() error {
 		return inTestbed(all, shared, sctpSeamlessName, testbedMean().losing(seamlessLoss), f.inARow)
@@ -117,7 +117,8 @@ func runSCTPSeamless(ctx context.Context, e *lab.Env) error {
 	if err := working.Wait(); err != nil {
 		return err
 	}
-	err := e.Alone(func() error { return inTestbed(ctx, e, sctpSeamlessName, testbedMean(), own) })
+	// What is compared, and judged by milliseconds, has the machine for itself.
+	err := e.Alone(func() error { return inTestbed(ctx, e, sctpSeamlessName, testbedMean(), own, theirs) })
 	if err != nil {
 		return err
 	}

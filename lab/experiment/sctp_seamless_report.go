@@ -18,7 +18,7 @@ func seamlessReport(f *seamlessFound) *report.Report {
 			fmt.Sprintf("A message of %d octets each %v in both directions. Gaps are the longest time between two deliveries, in the middle of which the WLAN goes: the time between messages is in them.", cutSize, cutEvery),
 			"The terminal is on a WLAN behind IEEE 802.1X and on UMTS behind SGSN and GGSN, the server has one address; SCTP has default parameters. Round trips are of pings right before.",
 			"Announced: the terminal's radio says that it has lost its network, with all that was on the air. Make before break: the terminal leaves the WLAN a second before. Silent: no one is told.",
-			fmt.Sprintf("A SIP call is one of G.711, 50 packets a second each way, from the terminal to the media server's host: it moves by re-INVITE (RFC 3261 section 14), and what is on its way by the WLAN is lost. Before the break the terminal's routes prefer UMTS. Its gaps are read from captures; %v is none.", flowGap),
+			fmt.Sprintf("A SIP call is one of G.711, 50 packets a second each way, from the terminal to the media server's host: it moves by re-INVITE (RFC 3261 section 14), and what is on its way by the WLAN is lost. Before the break the terminal's routes prefer UMTS. Its gaps are read from captures; %v is none. Calls, handovers with jitter and those in a row go on side by side; those of SCTP that have musts, and MPTCP's, one after the other.", flowGap),
 			"The return begins when the terminal's link works again, which is when it has proved who it is. It has kept its address, so that it does not look for others that have it.",
 		},
 	}

@@ -52,14 +52,13 @@ var streamsLosses = []float64{0.005, 0.01, 0.02}
 type streamsLoad struct {
 	title, figure string
 	rate          float64 // messages a second
-	beside        int     // losses that are measured at once
 }
 
 // Of the paced load, congestion control lets through about twice as much at the highest of the losses: control waits for
 // what is lost, and hardly for a window. The other load fills every buffer.
 var streamsLoads = []streamsLoad{
-	{"paced", figureOwnStreamPaced, 80, len(streamsLosses)},
-	{"as fast as it goes", figureOwnStreamBulk, 5000, 1},
+	{"paced", figureOwnStreamPaced, 80},
+	{"as fast as it goes", figureOwnStreamBulk, 5000},
 }
 
 // streamsWay is how control and data share a connection.
@@ -83,8 +82,7 @@ type streamsCell struct {
 	delays [][]float64
 }
 
-// runSCTPStreams measures one load after the other, and of one that fills the line one loss after the other: all ways at
-// once, each on a line of its own with the same seed.
+// runSCTPStreams measures one load and loss after the other, all ways at once, each on a line of its own with the same seed.
 func runSCTPStreams(ctx context.Context, e *lab.Env) (err error) {
 	l, err := e.New(ctx, sctpStreamsName)
 	if err != nil {
@@ -97,19 +95,17 @@ func runSCTPStreams(ctx context.Context, e *lab.Env) (err error) {
 	}
 	var cells []*streamsCell
 	for i, load := range streamsLoads {
-		for some := range slices.Chunk(losses, load.beside) {
-			e.Step("control beside data, %s, lost with a probability of %v: %d ways at once, %v", load.title, some, len(streamsWays), length)
+		for j, loss := range losses {
+			e.Step("control beside data, %s, %.1f %% lost: %d ways at once, %v", load.title, 100*loss, len(streamsWays), length)
 			wait, working := errgroup.WithContext(ctx)
-			for _, loss := range some {
-				c := &streamsCell{load, loss, make([][]float64, len(streamsWays))}
-				cells = append(cells, c)
-				for k := range streamsWays {
-					n, err := newTransportNet(e, l, fmt.Sprintf("line-%d-%d-%d", i, len(cells), k), lossyData(loss, uint64(slices.Index(losses, loss)+1)))
-					if err != nil {
-						return errors.Join(err, wait.Wait())
-					}
-					wait.Go(func() error { return c.measure(working, n, k, length) })
+			c := &streamsCell{load, loss, make([][]float64, len(streamsWays))}
+			cells = append(cells, c)
+			for k := range streamsWays {
+				n, err := newTransportNet(e, l, fmt.Sprintf("line-%d-%d-%d", i, j, k), lossyData(loss, uint64(j+1)))
+				if err != nil {
+					return errors.Join(err, wait.Wait())
 				}
+				wait.Go(func() error { return c.measure(working, n, k, length) })
 			}
 			if err := wait.Wait(); err != nil {
 				return err

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"path/filepath"
 	"sync"
 	"time"
@@ -35,10 +36,10 @@ type studyStage struct {
 // second that wait for timers; what fills a line has the machine for itself.
 var studyStages = []studyStage{
 	{time.Minute, []lab.Experiment{umtsWLAN}},
-	{10 * time.Minute, []lab.Experiment{sctpTSN, sctpFailover, sctpRestore, sctpSeamless}},
+	{11 * time.Minute, []lab.Experiment{sctpTSN, sctpFailover, sctpRestore, sctpSeamless}},
 	{3 * time.Minute, []lab.Experiment{sctpParameters}},
-	{7 * time.Minute, []lab.Experiment{sctpTransports}},
-	{2 * time.Minute, []lab.Experiment{sctpStreamsExperiment}},
+	{6 * time.Minute, []lab.Experiment{sctpTransports}},
+	{3 * time.Minute, []lab.Experiment{sctpStreamsExperiment}},
 	{14 * time.Minute, []lab.Experiment{sctpHandover}},
 	{10 * time.Second, []lab.Experiment{sctpPrefixes}},
 }
@@ -51,8 +52,10 @@ func onOnePage(ctx context.Context, e *lab.Env, title string, stages []studyStag
 		for _, s := range stages[i:] {
 			left += s.about
 		}
-		e.Step("stage %d of %d; about %v are left", i+1, len(stages), left)
-		err = errors.Join(err, s.run(ctx, e))
+		e.Step("stage %d of %d; what is left takes about %.0f minutes", i+1, len(stages), math.Ceil(left.Minutes()))
+		if err = errors.Join(err, s.run(ctx, e)); ctx.Err() != nil {
+			return err
+		}
 	}
 	if e.Dir == "" {
 		return err
