@@ -124,7 +124,7 @@ func tsnClocks(par *assoc.Parameters) []tsnClock {
 func tsnLaws(par *assoc.Parameters, wires, virtual *studySeen) report.Table {
 	t := report.Table{
 		Title:   "Which law applies: that of RFC 9260, or the study's equation 4, Path.Max.Retrans x RTO",
-		Columns: []string{"", "on real wires, s", "in virtual time, s", "RFC 9260, s", "", "the study, s", "the wires follow", "virtual time follows"},
+		Columns: []string{"", "on real wires, s", "in virtual time, s", "RFC 9260, s", "by what", "the study, s", "the wires follow", "virtual time follows"},
 	}
 	for _, k := range tsnClocks(par) {
 		if k.rfc == 0 {
