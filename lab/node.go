@@ -275,6 +275,15 @@ func (n *Node) Know(iface string, addr netip.Addr, mac net.HardwareAddr) error {
 	})
 }
 
+// Meet enters an address of another node, at whose interface of the same name it is, as a neighbour for good.
+func (n *Node) Meet(iface string, addr netip.Addr, other *Node) error {
+	theirs, err := other.handle.LinkByName(iface)
+	if err != nil {
+		return err
+	}
+	return n.Know(iface, addr, theirs.Attrs().HardwareAddr)
+}
+
 // Forward switches forwarding on or off.
 func (n *Node) Forward(v4, v6 bool) *Node {
 	return n.Sysctl("net.ipv4.ip_forward", digit(v4)).Sysctl("net.ipv6.conf.all.forwarding", digit(v6))

@@ -95,21 +95,12 @@ func wiredPair(ctx context.Context, e *Env, c WireConfig) (a, b *Node, w *Wire, 
 	if w, err = l.Wire(a, "eth0", b, "eth0", c); err == nil {
 		a.Addr("eth0", selfTestA.String()+"/64")
 		b.Addr("eth0", selfTestB.String()+"/64")
-		err = errors.Join(l.Err(), a.know(selfTestB, b), b.know(selfTestA, a), e.Capture(a, "eth0"))
+		err = errors.Join(l.Err(), a.Meet("eth0", selfTestB, b), b.Meet("eth0", selfTestA, a), e.Capture(a, "eth0"))
 	}
 	if err != nil {
 		return nil, nil, nil, errors.Join(err, l.Close())
 	}
 	return a, b, w, nil
-}
-
-// know enters a neighbour for good.
-func (n *Node) know(addr netip.Addr, neighbour *Node) error {
-	theirs, err := neighbour.handle.LinkByName("eth0")
-	if err != nil {
-		return err
-	}
-	return n.Know("eth0", addr, theirs.Attrs().HardwareAddr)
 }
 
 func pingAnchor(c WireConfig, count int, interval time.Duration) func(context.Context, *Env) (float64, string, error) {

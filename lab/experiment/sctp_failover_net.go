@@ -76,7 +76,9 @@ func drawWays(ctx context.Context, e *lab.Env, name string, wires [2]lab.WireCon
 		n.server.Addr("lan", cutSingle.String()+"/64").Route("default6", "2001:db8:3::1")
 		n.ue.Route("default6", "2001:db8:1::b")
 	}
-	err = l.Err()
+	if err = l.Err(); err == nil {
+		err = n.acquaint(far)
+	}
 	if err == nil && single {
 		err = n.routeBySource()
 	}
@@ -84,6 +86,15 @@ func drawWays(ctx context.Context, e *lab.Env, name string, wires [2]lab.WireCon
 		return nil, errors.Join(err, l.Close())
 	}
 	return n, nil
+}
+
+// acquaint has both ends of the links know each other for good, as an end knows an access point, behind which a network is
+// cut. Else some seconds of silence make the neighbour unreachable, and the kernel keeps data to itself that was sent.
+func (n *cutNet) acquaint(far *lab.Node) (err error) {
+	for i, link := range cutLinks {
+		err = errors.Join(err, n.ue.Meet(link, linkAddress(i, "b"), far), far.Meet(link, linkAddress(i, "a"), n.ue))
+	}
+	return err
 }
 
 // listen has the server listen.

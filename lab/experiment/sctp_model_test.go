@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/report"
 	"github.com/isthmus-net/isthmus/sctp/assoc"
 )
 
@@ -76,6 +77,40 @@ func TestSCTPModelDown(t *testing.T) {
 		if law := lawDown(time.Second, time.Minute, studyRetrans); s.down < law-2*studyEvery || s.down > law+100*time.Millisecond {
 			t.Errorf("%s: the path is down after %v, the law says %v", name, s.down, law)
 		}
+	}
+}
+
+// Heartbeats that are counted beside data bring the end forward where they are due before data is sent again.
+func TestLawWithBeats(t *testing.T) {
+	for beat, want := range map[time.Duration]time.Duration{
+		time.Second:     15 * time.Second, // at 4, 7, 8, 11, 12, 15
+		2 * time.Second: 24 * time.Second, 30 * time.Second: 24 * time.Second,
+	} {
+		if at := lawWithBeats(4*time.Second, beat, 5); at != want {
+			t.Errorf("HB.Interval %v: inactive after %v at the earliest, want %v", beat, at, want)
+		}
+	}
+}
+
+// Clocks are said to follow the law that they are near, and none else.
+func TestTSNLaws(t *testing.T) {
+	par := studyParameters(4*time.Second, studyRetrans, studyHeartbeat)
+	for fresh, want := range map[time.Duration]string{24010 * time.Millisecond: "RFC 9260", 20010 * time.Millisecond: "the study", 12200 * time.Millisecond: "neither", -1: "neither"} {
+		seen := studySeen{fresh: fresh}
+		for _, row := range tsnLaws(&par, &seen, &seen).Rows {
+			if row[0] == "cut to first new data by UMTS" && (row[6] != want || row[3] != "24" || row[5] != "20") {
+				t.Errorf("%v: %q", fresh, row)
+			}
+		}
+	}
+}
+
+// What has not come back within a run has a row that says so.
+func TestUnseenReturns(t *testing.T) {
+	c := report.Curve{Name: "usrsctp"}
+	c.Add(1, report.Measured(0.5))
+	if rows := unseenReturns(&c, inTime(1, 30)); len(rows) != 1 || rows[0][0] != "usrsctp" || rows[0][1] != "30" {
+		t.Errorf("%q", rows)
 	}
 }
 

@@ -126,7 +126,7 @@ func (r *parameterRow) measure(runs int, short bool) error {
 	down := r.law()
 	over, err := studySweep(studyCase{
 		par: r.par, wires: studyWires(false), lead: 5 * time.Second, every: studyEvery,
-		cut: min(2*down, 2*time.Minute) + 2*time.Second, tail: r.par.HeartbeatInterval + 2*r.par.RTOMin + 2*time.Second,
+		cut: min(2*down, 2*time.Minute) + 2*time.Second, tail: r.par.HeartbeatInterval + 5*r.par.RTOMax/2 + 2*time.Second, // RTO has been backed off
 	}, runs)
 	if err != nil {
 		return err
@@ -255,17 +255,17 @@ func parametersOnWires(ctx context.Context, e *lab.Env, chosen []*parameterRow, 
 	for i, r := range chosen {
 		s := &cuts[i]
 		t.Rows = append(t.Rows, []string{
-			r.name, secondsOr(s.gap), spread(r.gap.Samples, 2), secondsOr(s.down), spread(r.down.Samples, 2), secondsOr(s.back), spread(r.back.Samples, 2),
+			r.name, secondsOr(s.gap, over.cut), spread(r.gap.Samples, 2), secondsOr(s.down, over.cut), spread(r.down.Samples, 2), secondsOr(s.back, over.tail), spread(r.back.Samples, 2),
 			spread(repeated([]studySeen{quiet[i].studySeen}).Samples, 2), spread(r.repeated.Samples, 2),
 		})
 	}
 	return t, nil
 }
 
-// secondsOr is a time in seconds, if it came to that in the run.
-func secondsOr(d time.Duration) string {
+// secondsOr is a time in seconds, if it came to that in the time that there was for it.
+func secondsOr(d, within time.Duration) string {
 	if d < 0 {
-		return "not seen"
+		return fmt.Sprintf("not in %.0f", within.Seconds())
 	}
 	return fmt.Sprintf("%.2f", d.Seconds())
 }

@@ -244,6 +244,23 @@ func studyParameters(rto time.Duration, most int, heartbeat time.Duration) assoc
 	return par
 }
 
+// lawWithBeats is when a path is inactive at the earliest if heartbeats are sent, and counted, beside data whose RTO does not
+// grow: the first leaves HB.Interval and half an RTO after data (RFC 9260 section 8.3), and is missed an RTO later.
+func lawWithBeats(rto, beat time.Duration, retrans int) (at time.Duration) {
+	if beat+rto/2 >= rto { // data is sent again before
+		return lawDown(rto, rto, retrans)
+	}
+	data, missed := rto, beat+3*rto/2
+	for range retrans + 1 {
+		if at = min(data, missed); at == data {
+			data += rto
+		} else {
+			missed += rto
+		}
+	}
+	return at
+}
+
 // lawDown is when a path is inactive by RFC 9260 section 8.2: Path.Max.Retrans + 1 timeouts, each twice the one before up
 // to RTO.Max.
 func lawDown(rto, most time.Duration, retrans int) (sum time.Duration) {

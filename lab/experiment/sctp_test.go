@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -83,6 +85,49 @@ func TestSCTPThroughTeredo(t *testing.T) {
 	}
 	for _, network := range []string{"sctp6", "sctp6+udp"} {
 		exchangeSCTP(t, ctx, n.host, network, ":5000", n.clients[0].node, network, fmt.Sprintf("[%s]:5000", hostAddr))
+	}
+}
+
+// What a server sends leaves it over a silent cut, however long that lasts: no neighbour is asked for that cannot answer.
+func TestSCTPSilentNeighbour(t *testing.T) {
+	t.Parallel()
+	ctx, e := testEnv(t)
+	n, err := drawWays(ctx, e, sctpWires, studyWires(false), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.lab.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	n.wires[0].Cut()
+	said := []byte("into the silence")
+	left := make(chan struct{}, 1)
+	_, err = n.lab.Watch(n.server, cutLinks[0], func(_ time.Time, frame []byte) {
+		if bytes.HasSuffix(frame, said) {
+			left <- struct{}{}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = n.server.Do(func() error {
+		c, err := net.DialUDP("udp6", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(wireTerminal[0], cutPort)))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, err = c.Write(said)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-left:
+	case <-time.After(20 * time.Second):
+		t.Error("what was sent has not left")
 	}
 }
 

@@ -96,14 +96,66 @@ func sctpTSNReport(c *studyCase, wires, virtual *studySeen) *report.Report {
 			"Each chunk is read from the packets of both ends; the client has compared the digest of all that came.",
 		},
 	}
-	add := func(name string, of func(*studySeen) time.Duration) {
-		r.Figures = append(r.Figures, report.Figure{Name: name, Unit: "s", Decimals: 2, Isthmus: report.Measured(of(wires).Seconds()), Peer: report.Measured(of(virtual).Seconds())})
+	for _, k := range tsnClocks(par) {
+		r.Figures = append(r.Figures, report.Figure{Name: k.name, Unit: "s", Decimals: 2, Isthmus: report.Measured(k.of(wires).Seconds()), Peer: report.Measured(k.of(virtual).Seconds())})
 	}
-	add("RTO at the cut", func(s *studySeen) time.Duration { return s.rto })
-	add("cut to first data by UMTS", func(s *studySeen) time.Duration { return s.first })
-	add("cut to first new data by UMTS", func(s *studySeen) time.Duration { return s.fresh })
-	add("cut to the path inactive; by the law "+fmt.Sprint(lawDown(par.RTOMin, par.RTOMax, par.PathMaxRetrans)), (*studySeen).declared)
-	add("return of the WLAN to data by it", func(s *studySeen) time.Duration { return s.back })
-	add("longest time between two deliveries", func(s *studySeen) time.Duration { return s.gap })
+	r.Tables = append(r.Tables, tsnLaws(par, wires, virtual))
 	return r
+}
+
+// tsnClock is a time of the run, and what says how long it is; 0: nothing does.
+type tsnClock struct {
+	name       string
+	of         func(*studySeen) time.Duration
+	rfc, study time.Duration
+	by         string
+}
+
+func tsnClocks(par *assoc.Parameters) []tsnClock {
+	rfc := lawDown(par.RTOMin, par.RTOMax, par.PathMaxRetrans)
+	study := time.Duration(par.PathMaxRetrans) * par.RTOMin
+	return []tsnClock{
+		{name: "RTO at the cut", of: func(s *studySeen) time.Duration { return s.rto }, rfc: par.RTOMin, by: "RTO.Min = RTO.Max"},
+		{name: "cut to first data by UMTS", of: func(s *studySeen) time.Duration { return s.first }, rfc: par.RTOMin, by: "section 6.3.3: one timeout, then what is missing goes another way"},
+		{name: "cut to first new data by UMTS", of: func(s *studySeen) time.Duration { return s.fresh }, rfc: rfc, study: study, by: "sections 6.4 and 8.2: with the path inactive"},
+		{name: "cut to the path inactive", of: (*studySeen).declared, rfc: rfc, study: study, by: "section 8.2: Path.Max.Retrans + 1 timeouts"},
+		{name: "return of the WLAN to data by it", of: func(s *studySeen) time.Duration { return s.back }},
+		{name: "longest time between two deliveries", of: func(s *studySeen) time.Duration { return s.gap }},
+	}
+}
+
+// tsnLaws sets clocks beside the laws, and says which of them they follow.
+func tsnLaws(par *assoc.Parameters, wires, virtual *studySeen) report.Table {
+	t := report.Table{
+		Title:   "Which law applies: that of RFC 9260, or the study's equation 4, Path.Max.Retrans x RTO",
+		Columns: []string{"", "on real wires, s", "in virtual time, s", "RFC 9260, s", "by what", "the study, s", "the wires follow", "virtual time follows"},
+	}
+	for _, k := range tsnClocks(par) {
+		if k.rfc == 0 {
+			continue
+		}
+		study := "-"
+		if k.study > 0 {
+			study = fmt.Sprint(k.study.Seconds())
+		}
+		t.Rows = append(t.Rows, []string{
+			k.name, fmt.Sprintf("%.2f", k.of(wires).Seconds()), fmt.Sprintf("%.2f", k.of(virtual).Seconds()),
+			fmt.Sprint(k.rfc.Seconds()), k.by, study, k.follows(k.of(wires)), k.follows(k.of(virtual)),
+		})
+	}
+	return t
+}
+
+// follows is the law that a time is no further from than a twentieth of it and a round trip by UMTS.
+func (k *tsnClock) follows(d time.Duration) string {
+	const trip = 208 * time.Millisecond
+	for _, law := range []struct {
+		name string
+		at   time.Duration
+	}{{"RFC 9260", k.rfc}, {"the study", k.study}} {
+		if off := max(d-law.at, law.at-d); law.at > 0 && off <= law.at/20+trip {
+			return law.name
+		}
+	}
+	return "neither"
 }

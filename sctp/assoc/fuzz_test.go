@@ -3,10 +3,7 @@
 package assoc
 
 import (
-	"fmt"
 	"net/netip"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -35,7 +32,7 @@ func (p *tape) empty() bool { return len(p.octets) == 0 }
 // fuzzed are parameters with small buffers, so that they are full soon.
 func fuzzed(features byte) Parameters {
 	par := Defaults()
-	par.SendBuffer, par.ReceiveBuffer = 20_000, 20_000
+	par.SendBuffer, par.ReceiveBuffer = 10_000, 10_000
 	par.Interleaving, par.PartialReliability, par.AddressChanges = features&1 != 0, features&2 == 0, features&4 == 0
 	par.EarlyProbe = features&8 == 0
 	return par
@@ -244,163 +241,5 @@ func (s *script) finish() {
 	s.collect()
 	if len(s.e.byTag)+len(s.e.byPeer) > 0 || !s.e.Next().IsZero() {
 		s.t.Fatalf("%d associations and %d addresses are left, a timer at %v", len(s.e.byTag), len(s.e.byPeer), s.e.Next())
-	}
-}
-
-// FuzzAssociation has two engines talk over a network that does whatever the tape says, but forge packets: each message
-// arrives once, whole and in order, or its sender is told that it did not.
-func FuzzAssociation(f *testing.F) {
-	for _, seed := range []string{
-		"\x00\x00\x10\x20\x08\x30\x40\x03\x10", "\x01\x00\xff\x10\xff\x20\xff\x04\x80\x03\xff\x03\xff\x04\x00\x03\xff",
-		"\x02\x00\x20\x05\x00\x08\x20\x03\xff\x05\x00\x03\x20", "\x00\x06\x00\x00\xff\x10\xff\x00\xff\x03\xff\x06\x00\x03\x20",
-		"\x04\x07\x00\x03\x40\x07\x11\x03\x40\x00\x20\x07\x22\x03\x80", "\x01\x00\xff\x04\x40\x10\xff\x03\x90\x00\xff\x18\xff\x03\xff\x28\xff",
-	} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, octets []byte) {
-		p := &tape{octets}
-		features := p.next()
-		par := fuzzed(features)
-		par.AssociationMaxRetrans, par.PathMaxRetrans = 1000, 5
-		w := pair(t, par)
-		w.checked = true
-		c := conversation{world: w}
-		for n := 0; !p.empty() && n < 300; n++ {
-			c.play(p)
-		}
-		c.finish()
-	})
-}
-
-// conversation is what the hosts of a world have said.
-type conversation struct {
-	*world
-	said [2][]string // by each host, in its order: stream, kind and number
-}
-
-// play does what the tape says next.
-func (c *conversation) play(p *tape) {
-	op := p.next()
-	h := c.hosts[op>>3&1]
-	switch op % 8 {
-	case 0, 1, 2:
-		c.say(h, uint16(op>>4&3), op&0x40 != 0, op&0x80 != 0, p.next())
-	case 3:
-		c.run(time.Duration(p.next()) * 4 * time.Millisecond)
-	case 4:
-		percent := int(p.next()) % 60
-		c.lost = func(int, Packet) bool { return c.dice.IntN(100) < percent }
-		c.delay = func(Pair) time.Duration { return time.Duration(c.dice.IntN(1+percent)) * time.Millisecond }
-	case 5: // a path or a direction is cut
-		kind := p.next()
-		c.lost = func(from int, packet Packet) bool {
-			return kind&1 != 0 && path1(packet.Pair) == (kind&2 != 0) && (kind&4 == 0 || from == int(kind>>3&1))
-		}
-	case 6:
-		if h.reads = !h.reads; h.reads {
-			h.a.Read(h.a.unread, c.now, &h.out)
-			h.flush()
-		}
-	default:
-		c.act(h, p)
-	}
-}
-
-// act has a user do something that keeps the association.
-func (c *conversation) act(h *host, p *tape) {
-	b := p.next()
-	path := h.a.paths[int(b>>4)%len(h.a.paths)].Pair
-	switch b % 6 {
-	default:
-		h.a.turnTo(path, b%6, c.now, &h.out)
-	case 4:
-		_ = h.a.Change([]Change{{DeleteAddress, path.Local}}, c.now, &h.out)
-	case 5:
-		_ = h.a.Change([]Change{{AddAddress, dual()[h.index][b>>4&1]}, {PreferAddress, path.Local}}, c.now, &h.out)
-	}
-	h.flush()
-}
-
-// say sends a message that can be told from all others.
-func (c *conversation) say(h *host, stream uint16, unordered, mayExpire bool, size byte) {
-	kind := 'o'
-	if unordered {
-		kind = 'u'
-	}
-	id := fmt.Sprintf("%d:%c%d ", stream, kind, len(c.said[h.index]))
-	octets := 16 * int(size)
-	if size > 240 {
-		octets *= 4 // more than half of a buffer, which is delivered in pieces
-	}
-	m := Message{Stream: stream, Unordered: unordered, User: []byte(id[2:] + strings.Repeat("x", octets))}
-	if mayExpire {
-		m.Tries = 1
-	}
-	if h.a.Send(m, c.now, &h.out) == nil {
-		c.said[h.index] = append(c.said[h.index], id)
-	}
-	h.flush()
-}
-
-// finish heals the network, waits, and compares what was said with what was heard.
-func (c *conversation) finish() {
-	c.lost, c.delay = nil, func(Pair) time.Duration { return 5 * time.Millisecond }
-	for _, h := range c.hosts {
-		for _, local := range dual()[h.index] {
-			h.a.LinkUp(local, c.now, &h.out)
-		}
-		h.reads = true
-		h.a.Read(h.a.unread, c.now, &h.out)
-		h.flush()
-	}
-	c.run(10 * time.Minute)
-	for i, h := range c.hosts {
-		if slices.ContainsFunc(h.events, func(e Event) bool { return e.Kind == Failed }) {
-			c.t.Fatalf("the association has failed: %v", h.events)
-		}
-		failed := 0
-		for _, e := range h.events {
-			if e.Kind == SendFailed {
-				failed++
-			}
-		}
-		c.compare(i, c.said[i], c.hosts[1-i].got, failed)
-		if a := h.a; a.sent.length+a.queued+a.held+a.unread+a.marked+a.outside > 0 {
-			c.t.Fatalf("host %d keeps %d chunks, %d octets to send, %d held, %d unread", i, a.sent.length, a.queued, a.held, a.unread)
-		}
-		h.a.Shutdown(c.now, &h.out)
-		h.flush()
-	}
-	c.run(time.Minute)
-	for i, h := range c.hosts {
-		if !h.saw(Closed) || len(h.end.byTag)+len(h.end.byPeer) > 0 || !h.end.Next().IsZero() {
-			c.t.Fatalf("host %d: state %d, %d associations are left", i, h.a.state, len(h.end.byTag))
-		}
-	}
-}
-
-// compare holds what was heard against what was said: all of it once, but what has failed, and in order where that was
-// asked for.
-func (c *conversation) compare(from int, said, heard []string, failed int) {
-	c.t.Helper()
-	last := map[string]int{}
-	seen := map[string]bool{}
-	for _, one := range heard {
-		id, rest, _ := strings.Cut(one, " ")
-		id += " "
-		at := slices.Index(said, id)
-		if at < 0 || seen[id] || strings.Trim(rest, "x") != "" {
-			c.t.Fatalf("from host %d: %.20q was not said, or comes twice", from, one)
-		}
-		seen[id] = true
-		if stream := id[:3]; id[2] == 'o' {
-			if before, ok := last[stream]; ok && at < before {
-				c.t.Fatalf("from host %d: %q comes behind %q", from, id, said[before])
-			}
-			last[stream] = at
-		}
-	}
-	if len(seen)+failed < len(said) {
-		c.t.Fatalf("from host %d: %d messages of %d are there, %d have failed", from, len(seen), len(said), failed)
 	}
 }

@@ -76,7 +76,7 @@ func newPionWorld(t *testing.T, percentLost int, server, interleaved bool) *pion
 	par := Defaults()
 	par.Interleaving, par.ReceiveBuffer, par.AssociationMaxRetrans = interleaved, 100_000, 30
 	random := rand.NewChaCha8([32]byte{1})
-	p.ours = &host{w: &world{}, parts: map[string][]byte{}, end: New(Config{
+	p.ours = &host{w: &world{}, parts: map[part][]byte{}, end: New(Config{
 		Port: 5000, Addresses: at[:1], Parameters: par, Listen: server, MaxAssociations: 1, Hidden: true, Random: func(b []byte) { random.Read(b) },
 	})}
 	var running sync.WaitGroup

@@ -82,7 +82,7 @@ func (w *world) inject(p Packet) {
 
 func testOutsiders(t *testing.T, round, n int) {
 	w, seen := busyWorld(t, round)
-	c := conversation{world: w}
+	c := conversation{world: w, rests: true}
 	for i := range n {
 		if i%16 == 0 {
 			c.say(w.hosts[w.dice.IntN(2)], uint16(w.dice.IntN(4)), w.dice.IntN(2) == 0, w.dice.IntN(4) == 0, byte(w.dice.IntN(256)))

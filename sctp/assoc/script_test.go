@@ -3,6 +3,7 @@
 package assoc
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -329,7 +330,14 @@ func (s *script) received() string {
 
 // checkSums fails if the books of an association do not agree with what they count.
 func checkSums(t testing.TB, a *Association) {
-	t.Helper()
+	if err := wrongSums(a); err != nil {
+		t.Helper()
+		t.Fatal(err)
+	}
+}
+
+// wrongSums is what is wrong with the books of an association.
+func wrongSums(a *Association) error {
 	flight, outside, marked, unacked := map[*Path]int{}, 0, 0, 0
 	for i := range a.sent.length {
 		c := a.sent.at(i)
@@ -339,22 +347,22 @@ func checkSums(t testing.TB, a *Association) {
 			flight[c.path] += a.length(c.size)
 			outside += c.size
 		case c.marked && c.acked:
-			t.Fatal("a chunk is acknowledged, and is to be sent again")
+			return errors.New("a chunk is acknowledged, and is to be sent again")
 		case c.marked:
 			marked++
 		}
 	}
 	for _, p := range a.paths {
 		if p.flight != flight[p] {
-			t.Fatalf("%v: %d octets are in flight, the books say %d", p.Pair, flight[p], p.flight)
+			return fmt.Errorf("%v: %d octets are in flight, the books say %d", p.Pair, flight[p], p.flight)
 		}
 		delete(flight, p)
 	}
 	if len(flight) > 0 {
-		t.Fatal("chunks are in flight by a path that there is none of")
+		return errors.New("chunks are in flight by a path that there is none of")
 	}
 	if outside != a.outside || marked != a.marked {
-		t.Fatalf("%d octets are out and %d chunks marked, the books say %d and %d", outside, marked, a.outside, a.marked)
+		return fmt.Errorf("%d octets are out and %d chunks marked, the books say %d and %d", outside, marked, a.outside, a.marked)
 	}
 	waiting := 0
 	for i := range a.outs {
@@ -365,11 +373,11 @@ func checkSums(t testing.TB, a *Association) {
 			octets += len(m.User)
 		}
 		if octets != a.outs[i].octets {
-			t.Fatalf("%d octets wait in stream %d, the books say %d", octets, i, a.outs[i].octets)
+			return fmt.Errorf("%d octets wait in stream %d, the books say %d", octets, i, a.outs[i].octets)
 		}
 	}
 	if a.queued != unacked+waiting {
-		t.Fatalf("%d octets are in the send buffer, the books say %d", unacked+waiting, a.queued)
+		return fmt.Errorf("%d octets are in the send buffer, the books say %d", unacked+waiting, a.queued)
 	}
 	held := 0
 	for i := range a.in {
@@ -380,6 +388,7 @@ func checkSums(t testing.TB, a *Association) {
 		}
 	}
 	if held != a.held || a.unread < 0 {
-		t.Fatalf("%d octets are held, the books say %d; %d are unread", held, a.held, a.unread)
+		return fmt.Errorf("%d octets are held, the books say %d; %d are unread", held, a.held, a.unread)
 	}
+	return nil
 }

@@ -4,10 +4,10 @@ package assoc
 
 import (
 	"bytes"
-	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -49,11 +49,17 @@ type host struct {
 	out      Output
 	events   []Event
 	passages []Passage
-	got      []string // messages that have come, by stream and octets
-	parts    map[string][]byte
+	got      []string        // messages that have come, by stream and octets
+	parts    map[part][]byte // of messages that come in pieces
 	reads    bool
 	gap      time.Duration // longest time between two messages
 	last     time.Time
+}
+
+// part is where pieces of messages belong: they come one after the other in each stream, ordered ones and others.
+type part struct {
+	stream    uint16
+	unordered bool
 }
 
 func addresses(list ...string) (as []netip.Addr) {
@@ -65,14 +71,16 @@ func addresses(list ...string) (as []netip.Addr) {
 
 // dual are two hosts of two addresses each, of which the first and the second are of networks of their own.
 func dual() [2][]netip.Addr {
-	return [2][]netip.Addr{addresses("2001:db8:1::a", "2001:db8:2::a"), addresses("2001:db8:1::b", "2001:db8:2::b")}
+	return [2][]netip.Addr{slices.Clone(dualAddresses[0]), slices.Clone(dualAddresses[1])}
 }
+
+var dualAddresses = [2][]netip.Addr{addresses("2001:db8:1::a", "2001:db8:2::a"), addresses("2001:db8:1::b", "2001:db8:2::b")}
 
 func newWorld(t testing.TB, at [2][]netip.Addr, par Parameters) *world {
 	w := &world{t: t, now: start, dice: rand.New(rand.NewPCG(1, 2)), delay: func(Pair) time.Duration { return 5 * time.Millisecond }}
 	for i := range w.hosts {
 		random := rand.NewChaCha8([32]byte{byte(i + 1)})
-		w.hosts[i] = &host{w: w, index: i, parts: map[string][]byte{}, reads: true, end: New(Config{
+		w.hosts[i] = &host{w: w, index: i, parts: map[part][]byte{}, reads: true, end: New(Config{
 			Port: 5000, Addresses: at[i], Parameters: par, Listen: i == 1, MaxAssociations: 100,
 			Random: func(b []byte) { random.Read(b) },
 		})}
@@ -154,7 +162,7 @@ func (h *host) flush() {
 			h.a.Read(read, h.w.now, &h.out)
 		}
 	}
-	if h.w.checked && h.a != nil {
+	if h.w.checked && h.a != nil && h.a.state != closed {
 		checkSums(h.w.t, h.a)
 	}
 }
@@ -201,13 +209,13 @@ func (h *host) note(e Event) int {
 		h.gap = max(h.gap, h.w.now.Sub(h.last))
 	}
 	h.last = h.w.now
-	key := fmt.Sprint(e.Data.Stream, e.Data.Unordered)
+	key := part{e.Data.Stream, e.Data.Unordered}
 	if e.Data.First {
 		h.parts[key] = nil
 	}
 	h.parts[key] = append(h.parts[key], e.Data.User...)
 	if e.Data.Last {
-		h.got = append(h.got, fmt.Sprintf("%d:%s", e.Data.Stream, h.parts[key]))
+		h.got = append(h.got, strconv.Itoa(int(e.Data.Stream))+":"+string(h.parts[key]))
 		delete(h.parts, key)
 	}
 	return e.Data.Cost()
