@@ -3,6 +3,7 @@
 package ggsn
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -201,9 +202,13 @@ func (e *Engine) Sizes() Sizes {
 	}
 	for _, a := range e.apns {
 		for i, p := range []*leases{&a.four, &a.six} {
-			if p.pool != nil {
-				n := p.pool.Counters()
-				s.Pools = append(s.Pools, PoolSize{APN: a.Name, IPv6: i == 1, Used: n.Used, Held: n.Held, Free: n.Free, Leaving: n.Draining})
+			if p.pool == nil {
+				continue
+			}
+			n := p.pool.Counters()
+			s.Pools = append(s.Pools, PoolSize{APN: a.Name, IPv6: i == 1, Used: n.Used, Held: n.Held, Free: n.Free, Leaving: n.Draining})
+			for _, n := range p.pool.Parts() {
+				s.Parts = append(s.Parts, PoolSize{APN: a.Name, IPv6: i == 1, Part: cmp.Or(n.Name, NoName), Used: n.Used, Held: n.Held, Free: n.Free})
 			}
 		}
 	}

@@ -60,14 +60,20 @@ type Sizes struct {
 	// Waiting are Create Requests that are to be authorized.
 	Waiting int
 	Pools   []PoolSize
+	// Parts are those of Pools that have named ones.
+	Parts []PoolSize
 }
 
 // PoolSize is how full the dynamic pools of one access point and family are.
 type PoolSize struct {
 	APN  string
 	IPv6 bool
+	Part string // its name, or [NoName]; empty: all of the pool
 	// Held are free and not given to another yet.
 	Used, Held, Free uint64
 	// Leaving are used or held, and the settings no longer have them.
 	Leaving uint64
 }
+
+// NoName is the part of a pool for whom no name is said.
+const NoName = "no name"

@@ -23,6 +23,7 @@ func (p *Pool) keep(n uint64, at int64) {
 	}
 	p.ticket++
 	p.held[n] = p.ticket
+	p.rest(n, 1)
 	p.queue = append(p.queue, freed{n, at, p.ticket})
 	if len(p.queue) > 2*len(p.held)+queueSpare {
 		p.queue = slices.DeleteFunc(p.queue, func(f freed) bool { return !p.counts(f) })
@@ -33,10 +34,10 @@ func (p *Pool) keep(n uint64, at int64) {
 func (p *Pool) counts(f freed) bool { return p.held[f.number] == f.ticket }
 
 // release ends the hold of leases whose time has passed: of a few, and of more only
-// until one is free.
-func (p *Pool) release(now time.Time) {
+// until one of a part is free, if there is one for which that matters.
+func (p *Pool) release(now time.Time, of *part) {
 	until := now.Add(-p.hold).UnixNano()
-	for i := 0; (i < releaseMost || p.inside == p.size) && p.releaseFirst(until); i++ {
+	for i := 0; (i < releaseMost || of != nil && of.inside == of.size) && p.releaseFirst(until); i++ {
 	}
 }
 
@@ -63,6 +64,7 @@ func (p *Pool) releaseFirst(until int64) bool {
 	p.queue = p.queue[1:]
 	if counts {
 		delete(p.held, first.number)
+		p.rest(first.number, -1)
 		p.drop(first.number)
 	}
 	return true

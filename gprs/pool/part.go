@@ -3,9 +3,12 @@
 package pool
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -20,8 +23,58 @@ var ErrNoPart = errors.New("the pool has no part of this name")
 
 // part are leases among which the search goes round.
 type part struct {
-	spans []span
-	next  uint64 // where it goes on
+	spans  []span
+	next   uint64 // where it goes on
+	size   uint64
+	inside uint64 // how many are taken
+	held   uint64 // of these, how many are not used
+}
+
+// area is a span of a part.
+type area struct {
+	span
+	of *part
+}
+
+// areasOf returns the spans of all parts in ascending order.
+func areasOf(parts map[string]*part) (list []area) {
+	for _, of := range parts {
+		of.size, of.inside, of.held = 0, 0, 0
+		for _, one := range of.spans {
+			of.size += one.last - one.first + 1
+			list = append(list, area{one, of})
+		}
+	}
+	slices.SortFunc(list, func(a, b area) int { return cmp.Compare(a.first, b.first) })
+	return list
+}
+
+// partOf returns the part that has a number; nil: it is none of the settings'.
+func (p *Pool) partOf(n uint64) *part {
+	if i, ok := slices.BinarySearchFunc(p.areas, n, func(a area, n uint64) int { return a.compare(n) }); ok {
+		return p.areas[i].of
+	}
+	return nil
+}
+
+// PartCounters say how full a part is. The one without a name has the leases that are in no other.
+type PartCounters struct {
+	Name             string
+	Used, Held, Free uint64
+}
+
+// Parts returns the state of each part that has leases, ordered by name; nothing if the pool has no part with a
+// name.
+func (p *Pool) Parts() (list []PartCounters) {
+	if len(p.parts) == 1 {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.parts)) {
+		if of := p.parts[name]; of.size > 0 {
+			list = append(list, PartCounters{name, of.inside - of.held, of.held, of.size - of.inside})
+		}
+	}
+	return list
 }
 
 // parts are those with a name, and under the empty one the rest of the spans.
@@ -65,14 +118,10 @@ func cut(list []span, in span) (left []span) {
 
 // begin has the search begin somewhere in the part.
 func (of *part) begin(random uint64) {
-	size := uint64(0)
-	for _, one := range of.spans {
-		size += one.last - one.first + 1
-	}
-	if size == 0 {
+	if of.size == 0 {
 		return
 	}
-	at := random % size
+	at := random % of.size
 	for _, one := range of.spans {
 		n := one.last - one.first + 1
 		if at < n {
@@ -86,11 +135,11 @@ func (of *part) begin(random uint64) {
 // TakeOf returns a lease of a part that is free, the next one in its round; without a name, one that is in
 // no part. It never waits: the error is [ErrExhausted], or [ErrNoPart].
 func (p *Pool) TakeOf(name string, now time.Time) (netip.Prefix, error) {
-	p.release(now)
 	of := p.parts[name]
 	if of == nil {
 		return netip.Prefix{}, ErrNoPart
 	}
+	p.release(now, of)
 	n, ok := p.search(of)
 	if !ok {
 		return netip.Prefix{}, ErrExhausted
@@ -104,5 +153,5 @@ func (p *Pool) TakeOf(name string, now time.Time) (netip.Prefix, error) {
 func (p *Pool) HasOf(name string, lease netip.Prefix) bool {
 	n, ok := p.form.find(lease)
 	of := p.parts[name]
-	return ok && of != nil && has(of.spans, n)
+	return ok && of != nil && p.partOf(n) == of
 }

@@ -33,12 +33,12 @@ var (
 type Pool struct {
 	form  form
 	hold  time.Duration
-	spans []span
+	parts map[string]*part
+	areas []area
 	size  uint64
 
 	taken  numbers // used or held
-	inside uint64  // of these, how many are in the spans
-	parts  map[string]*part
+	inside uint64  // of these, how many are in the areas
 
 	// held are leases that were freed and are not for reuse yet, each with its ticket. The
 	// queue has them in the order of these, and some that were taken since.
@@ -96,14 +96,15 @@ func (p *Pool) Resize(s Settings) error {
 			of.next = was.next
 		}
 	}
-	p.spans, p.parts, p.hold = spans, parts, s.Hold
+	p.parts, p.areas, p.hold = parts, areasOf(parts), s.Hold
 	p.size, p.inside = 0, 0
-	for _, one := range spans {
-		p.size += one.last - one.first + 1
+	for _, of := range parts {
+		p.size += of.size
 	}
 	for n := range p.taken.all() {
-		if p.has(n) {
-			p.inside++
+		p.enter(n)
+		if _, held := p.held[n]; held {
+			p.rest(n, 1)
 		}
 	}
 	return nil
@@ -115,7 +116,7 @@ func (p *Pool) Take(now time.Time) (netip.Prefix, error) { return p.TakeOf("", n
 // TakeExact takes one lease for who owns it. Its hold time does not matter, since it
 // keeps others away.
 func (p *Pool) TakeExact(lease netip.Prefix, now time.Time) error {
-	p.release(now)
+	p.release(now, nil)
 	n, ok := p.form.find(lease)
 	if !ok || !p.has(n) {
 		return ErrOutside
@@ -132,13 +133,14 @@ func (p *Pool) takeNumber(n uint64) error {
 		return ErrUsed
 	}
 	delete(p.held, n)
+	p.rest(n, -1)
 	p.used++
 	return nil
 }
 
 // Free ends a lease, and reports whether it was used.
 func (p *Pool) Free(lease netip.Prefix, now time.Time) bool {
-	p.release(now)
+	p.release(now, nil)
 	n, ok := p.using(lease)
 	if !ok {
 		return false
@@ -183,7 +185,7 @@ func (p *Pool) using(lease netip.Prefix) (n uint64, ok bool) {
 
 // search returns a number that is free, the next one in the round of a part.
 func (p *Pool) search(of *part) (uint64, bool) {
-	if p.inside == p.size || len(of.spans) == 0 {
+	if of.inside == of.size {
 		return 0, false
 	}
 	at, _ := find(of.spans, of.next)
@@ -201,23 +203,21 @@ func (p *Pool) search(of *part) (uint64, bool) {
 
 // find returns the index of the span that holds a number, or of the one behind it.
 func find(list []span, n uint64) (int, bool) {
-	return slices.BinarySearchFunc(list, n, func(s span, n uint64) int {
-		switch {
-		case s.last < n:
-			return -1
-		case s.first > n:
-			return 1
-		}
-		return 0
-	})
+	return slices.BinarySearchFunc(list, n, span.compare)
 }
 
-func (p *Pool) has(n uint64) bool { return has(p.spans, n) }
-
-func has(list []span, n uint64) bool {
-	_, ok := find(list, n)
-	return ok
+// compare orders a span and a number: 0 if it holds it.
+func (s span) compare(n uint64) int {
+	switch {
+	case s.last < n:
+		return -1
+	case s.first > n:
+		return 1
+	}
+	return 0
 }
+
+func (p *Pool) has(n uint64) bool { return p.partOf(n) != nil }
 
 // use notes a free number as used.
 func (p *Pool) use(n uint64) {
@@ -228,15 +228,29 @@ func (p *Pool) use(n uint64) {
 // note notes a free number as taken.
 func (p *Pool) note(n uint64) {
 	p.taken.add(n)
-	if p.has(n) {
+	p.enter(n)
+}
+
+// enter counts a number that is taken.
+func (p *Pool) enter(n uint64) {
+	if of := p.partOf(n); of != nil {
 		p.inside++
+		of.inside++
 	}
 }
 
-// drop notes a taken number as free.
+// rest counts a taken number as held, or with -1 as used again.
+func (p *Pool) rest(n uint64, by int) {
+	if of := p.partOf(n); of != nil {
+		of.held += uint64(by)
+	}
+}
+
+// drop notes a taken number that is used as free.
 func (p *Pool) drop(n uint64) {
 	p.taken.remove(n)
-	if p.has(n) {
+	if of := p.partOf(n); of != nil {
 		p.inside--
+		of.inside--
 	}
 }

@@ -41,6 +41,9 @@ type BirdSession struct {
 	Graceful bool
 	// TTLSecurity takes packets from the same link only.
 	TTLSecurity bool
+	// Network is a table of the kernel, such as that of a VRF: this neighbor is told of the routes there that
+	// are of the program's devices, and of nothing else. 0 is none.
+	Network int
 }
 
 // Socket is where BIRD of that name listens for [AskBird], below dir.
@@ -67,6 +70,7 @@ func (c Bird) config() string {
 		}
 	}
 	for _, s := range c.Sessions {
+		s.learn(&b)
 		fmt.Fprintf(&b, "protocol bgp %s {\n\tlocal %s as %d;\n\tneighbor %s as %d;\n", s.Name, s.Local, c.AS, s.Neighbor, s.AS)
 		b.WriteString("\tconnect delay time 1;\n\tconnect retry time 1;\n\terror wait time 1,1;\n")
 		option := func(on bool, text string) {
@@ -83,15 +87,29 @@ func (c Bird) config() string {
 			b.WriteString("\tgraceful restart off;\n")
 		}
 		for _, family := range []string{"ipv4", "ipv6"} {
-			if c.Learn > 0 {
+			switch {
+			case s.Network > 0:
+				fmt.Fprintf(&b, "\t%s { table %s_%s; import none; export all; next hop self; };\n", family, s.Name, family)
+			case c.Learn > 0:
 				fmt.Fprintf(&b, "\t%s { table signs_%s; import none; export all; next hop self; };\n", family, family)
-			} else {
+			default:
 				fmt.Fprintf(&b, "\t%s { import all; export none; };\n", family)
 			}
 		}
 		b.WriteString("}\n")
 	}
 	return b.String()
+}
+
+// learn reads the table of a neighbor's network, as docs/ggsn.md has it.
+func (s *BirdSession) learn(b *strings.Builder) {
+	for _, family := range []string{"ipv4", "ipv6"} {
+		if s.Network > 0 {
+			fmt.Fprintf(b, "%s table %s_%s;\n", family, s.Name, family)
+			fmt.Fprintf(b, "protocol kernel learn_%s_%s { learn; scan time 1; kernel table %d; %s { table %s_%s; import where krt_source = 73; export none; }; }\n",
+				s.Name, family, s.Network, family, s.Name, family)
+		}
+	}
 }
 
 // birdTimeout bounds a question to BIRD.

@@ -25,6 +25,12 @@ func TestBirdConfig(t *testing.T) {
 			t.Errorf("no %q in\n%s", line, got)
 		}
 	}
+	c.Sessions[0].Network = 100
+	for _, line := range []string{"kernel table 100; ipv6 { table relay_ipv6; import where krt_source = 73; export none; };", "ipv4 { table relay_ipv4; import none; export all; next hop self; };"} {
+		if got := c.config(); !strings.Contains(got, line) {
+			t.Errorf("no %q in\n%s", line, got)
+		}
+	}
 	c.Learn, c.Sessions[0] = 0, BirdSession{Name: "relay"}
 	for _, line := range []string{"password", "passive", "ttl security", "graceful restart on", "signs"} {
 		if got := c.config(); strings.Contains(got, line) {

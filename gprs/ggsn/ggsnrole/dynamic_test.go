@@ -6,10 +6,13 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -182,34 +185,44 @@ func (c *core) radclient(t *testing.T, to netip.Addr, command, secret, attribute
 	return said.String()
 }
 
-// TestRadclient has radclient change and end sessions, by each family, and FreeRADIUS told of the end.
+// TestRadclient has radclient change and end sessions, by each family, of a server that must say when it asks and
+// of one that need not, and FreeRADIUS told of the end. Another name for terminals counts from a reload on; the
+// metrics have all answers, and what got none.
 func TestRadclient(t *testing.T) {
 	configtest.InEffect(t, "ggsn", "dynamic_port")
 	configtest.InEffect(t, "ggsn.radius", "dynamic", "timestamp")
-	for _, at := range []netip.Addr{nodeAddr[false], nodeAddr[true]} {
+	for _, timestamp := range []bool{true, false} {
+		at := nodeAddr[timestamp]
 		t.Run(at.String(), func(t *testing.T) {
-			c := newDynamicCore(t, at)
+			c, node, apn := newDynamicCore(t, at, timestamp)
 			file := filepath.Join(t.TempDir(), "detail")
 			c.startAccounting(t, peers.FreeRADIUS{Listen: netip.AddrPortFrom(at, 1812), Secret: "xyzzy5461", Detail: file})
-			c.serve(t)
+			p := c.serve(t)
 			c.open(t, 1, false)
-			c.open(t, 2, false)
+			c.attach(t, 2, withPAP("nemo", "arctangent"))
 			await(t, func() bool { return len(detail(t, file)) == 3 })
 			session := detail(t, file)[1]["Acct-Session-Id"]
 			now := fmt.Sprintf(", Event-Timestamp = %d", time.Now().Unix())
-			for _, one := range []struct{ command, secret, attributes, want string }{
-				{"coa", "xyzzy5461", "Acct-Session-Id = " + session + ", Session-Timeout = 3600, Message-Authenticator = 0x00" + now, "Received CoA-ACK"},
-				{"coa", "xyzzy5461", "User-Name = nemo, Session-Timeout = 3600" + now, "Error-Cause = Session-Context-Not-Found"},
-				{"coa", "xyzzy5461", "Acct-Session-Id = " + session + ", Filter-Id = x" + now, "Error-Cause = Unsupported-Attribute"},
-				{"disconnect", "xyzzy5461", "Acct-Session-Id = " + session + ", NAS-Identifier = other" + now, "Error-Cause = NAS-Identification-Mismatch"},
-				{"disconnect", "another", "Acct-Session-Id = " + session + now, "No reply"},
-				{"disconnect", "xyzzy5461", "Acct-Session-Id = " + session, "No reply"},
-				{"disconnect", "xyzzy5461", "Acct-Session-Id = " + session + now, "Received Disconnect-ACK"},
-			} {
-				if said := c.radclient(t, at, one.command, one.secret, one.attributes); !strings.Contains(said, one.want) {
-					t.Errorf("%s %s: want %s\n%s", one.command, one.attributes, one.want, said)
+			ask := func(command, secret, attributes, want string) {
+				t.Helper()
+				if said := c.radclient(t, at, command, secret, attributes); !strings.Contains(said, want) {
+					t.Errorf("%s %s: want %s\n%s", command, attributes, want, said)
 				}
 			}
+			undated := map[bool]string{true: "No reply", false: "Received CoA-ACK"}[timestamp]
+			ask("coa", "xyzzy5461", "Acct-Session-Id = "+session+", Session-Timeout = 3600, Message-Authenticator = 0x00"+now, "Received CoA-ACK")
+			ask("coa", "xyzzy5461", "User-Name = nobody, Session-Timeout = 3600"+now, "Error-Cause = Session-Context-Not-Found")
+			ask("coa", "xyzzy5461", "User-Name = nemo, Session-Timeout = 3600"+now, "Received CoA-ACK")
+			ask("coa", "xyzzy5461", "Acct-Session-Id = "+session+", Filter-Id = x"+now, "Error-Cause = Unsupported-Attribute")
+			ask("coa", "xyzzy5461", "Acct-Session-Id = "+session+", Session-Timeout = 3600", undated)
+			ask("disconnect", "xyzzy5461", "Acct-Session-Id = "+session+", NAS-Identifier = other"+now, "Error-Cause = NAS-Identification-Mismatch")
+			ask("disconnect", "another", "Acct-Session-Id = "+session+now, "No reply")
+			c.write(t, node, apn+"radius_user = \"imsi\"\n")
+			p.Signal(t, syscall.SIGHUP)
+			p.AwaitLog(t, "reload")
+			ask("coa", "xyzzy5461", "User-Name = nemo, Session-Timeout = 3600"+now, "Error-Cause = Session-Context-Not-Found")
+			ask("coa", "xyzzy5461", "User-Name = 240010000000002, Session-Timeout = 3600"+now, "Received CoA-ACK")
+			ask("disconnect", "xyzzy5461", "Acct-Session-Id = "+session+now, "Received Disconnect-ACK")
 			c.answerDelete(t)
 			await(t, func() bool { return len(detail(t, file)) == 4 })
 			if stop := detail(t, file)[3]; stop["Acct-Status-Type"] != "Stop" || stop["Acct-Session-Id"] != session || stop["Acct-Terminate-Cause"] != "Admin-Reset" {
@@ -218,18 +231,50 @@ func TestRadclient(t *testing.T) {
 			if n := c.status(t).Contexts; n != 1 {
 				t.Errorf("%d contexts are left", n)
 			}
+			changed, dropped := 4, 0
+			if timestamp {
+				changed, dropped = 3, 1
+			}
+			const requests, drops = `isthmus_ggsn_dynamic_requests_total{instance="ggsn",`, `isthmus_ggsn_dynamic_dropped_total{instance="ggsn",`
+			c.metrics(t,
+				fmt.Sprint(requests, `reason="acknowledged",verdict="change"} `, changed), requests+`reason="session_not_found",verdict="change"} 2`,
+				requests+`reason="unsupported_attribute",verdict="change"} 1`, requests+`reason="nas_mismatch",verdict="change"} 0`,
+				requests+`reason="acknowledged",verdict="disconnect"} 1`, requests+`reason="nas_mismatch",verdict="disconnect"} 1`,
+				fmt.Sprint(drops, `reason="undated"} `, dropped), drops+`reason="authenticator"} 1`, drops+`reason="stranger"} 0`)
 		})
 	}
 }
 
-// newDynamicCore is a core whose server for accounting may end and change sessions.
-func newDynamicCore(t *testing.T, server netip.Addr) *core {
+// newDynamicCore is a core whose server for accounting may end and change sessions, with the keys of its node and
+// of its access point.
+func newDynamicCore(t *testing.T, server netip.Addr, timestamp bool) (c *core, node, apn string) {
 	t.Helper()
 	dir := t.TempDir()
 	writePrivate(t, filepath.Join(dir, "secret"), "xyzzy5461\n")
-	node := fmt.Sprintf("dynamic_port = 3799\naccounting_file = %q\n[[ggsn.radius]]\naddress = %q\nuse = \"accounting\"\ndynamic = true\ntimestamp = true\nsecret_file = %q\n",
-		filepath.Join(dir, "spool"), server, filepath.Join(dir, "secret"))
-	return newCore(t, node, "pool4 = [\"10.45.0.0/16\"]\npool6 = [\"2001:db8:6000::/44\"]\naccounting = \"radius\"\n")
+	node = fmt.Sprintf("dynamic_port = 3799\naccounting_file = %q\n[[ggsn.radius]]\naddress = %q\nuse = \"accounting\"\ndynamic = true\ntimestamp = %t\nsecret_file = %q\n[metrics]\nlisten = \"127.0.0.1:9464\"\n",
+		filepath.Join(dir, "spool"), server, timestamp, filepath.Join(dir, "secret"))
+	apn = "pool4 = [\"10.45.0.0/16\"]\npool6 = [\"2001:db8:6000::/44\"]\naccounting = \"radius\"\n"
+	return newCore(t, node, apn), node, apn
+}
+
+// metrics fails unless the program tells all of these.
+func (c *core) metrics(t *testing.T, want ...string) {
+	t.Helper()
+	var conn net.Conn
+	c.ns.Do(t, func() (err error) { conn, err = net.Dial("tcp", "127.0.0.1:9464"); return err })
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET /metrics HTTP/1.0\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range want {
+		if !strings.Contains(string(text), one+"\n") {
+			t.Errorf("no %s in\n%s", one, text)
+		}
+	}
 }
 
 // answerDelete answers the Delete Request of the node.

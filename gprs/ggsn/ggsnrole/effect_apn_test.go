@@ -122,11 +122,11 @@ func TestKeysOfAddresses(t *testing.T) {
 			cfg := written(b.t, "", "pool4 = [\"10.99.0.0/28\"]\npool_alarm = 50")
 			for n := range 7 { // of 14
 				sizes := b.Sizes()
-				b.wants("alarm", slices.ContainsFunc(cfg.poolUses(&sizes), func(p PoolUse) bool { return p.Alarm }), false)
+				b.wants("alarm", slices.ContainsFunc(cfg.poolUses(sizes.Pools), func(p PoolUse) bool { return p.Alarm }), false)
 				b.create(sgsn, request(n+1, sgsn, gtp.PDPTypeIPv4))
 			}
 			sizes := b.Sizes()
-			b.wants("alarm", slices.ContainsFunc(cfg.poolUses(&sizes), func(p PoolUse) bool { return p.Alarm }), true)
+			b.wants("alarm", slices.ContainsFunc(cfg.poolUses(sizes.Pools), func(p PoolUse) bool { return p.Alarm }), true)
 		}},
 		{configtest.InEffect(t, "ggsn.apn", "hold"), "pool4 = [\"10.99.0.0/30\"]\nhold = \"0s\"", func(b *bench) {
 			last, n := gtp.CreateResponse{}, 1

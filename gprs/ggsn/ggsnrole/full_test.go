@@ -4,10 +4,13 @@ package ggsnrole
 
 import (
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/internal/role"
 )
 
 // TestPoolAlarm: a pool that is nearly full stands in the log once, and so does that it has room
@@ -61,6 +64,8 @@ func TestFullPoolIsTold(t *testing.T) {
 		{ggsn.PoolSize{Used: 54, Free: 10}, 1, 1},
 		{ggsn.PoolSize{Used: 64, IPv6: true}, 2, 1},
 		{ggsn.PoolSize{Free: 64, IPv6: true}, 2, 2},
+		{ggsn.PoolSize{Used: 8, Part: "gold"}, 3, 2},
+		{ggsn.PoolSize{Used: 4, Free: 4, Part: "gold"}, 3, 3},
 	} {
 		step.pool.APN = "internet"
 		g.tellFull([]ggsn.PoolSize{step.pool})
@@ -68,5 +73,39 @@ func TestFullPoolIsTold(t *testing.T) {
 		if taken, again := strings.Count(text, "new contexts are refused"), strings.Count(text, "get addresses again"); taken != step.taken || again != step.again {
 			t.Errorf("step %d: told %d and %d times, want %d and %d", i, taken, again, step.taken, step.again)
 		}
+	}
+}
+
+// TestPartAlarm: the part without a name is nearly full while the pool is not, as metrics and status say.
+func TestPartAlarm(t *testing.T) {
+	const lines = "pool4 = [\"10.99.0.0/28\"]\nnamed_pools = [\"gold 10.99.0.8/29\"]\npool_alarm = 50"
+	b := benchOf(t, "", lines)
+	g, err := New(written(t, "", lines), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.loop.Engine = b.Engine
+	g.engine.Store(b.Engine)
+	for n := range 4 {
+		b.create(sgsn, request(n, sgsn, gtp.PDPTypeIPv4))
+	}
+	got := map[string]float64{}
+	g.Collect(func(m role.Metric) {
+		if strings.HasPrefix(m.Name, "pool_") {
+			got[strings.TrimSpace(m.Name+" "+m.Reason+" "+m.Verdict)] = m.Value
+		}
+	})
+	for name, want := range map[string]float64{
+		"pool_addresses internet ipv4 used": 4, "pool_addresses internet ipv4 free": 10, "pool_alarm internet ipv4": 0,
+		"pool_part_addresses internet ipv4 gold used": 0, "pool_part_addresses internet ipv4 gold free": 7, "pool_part_alarm internet ipv4 gold": 0,
+		"pool_part_addresses internet ipv4 no name used": 4, "pool_part_addresses internet ipv4 no name held": 0, "pool_part_addresses internet ipv4 no name free": 3, "pool_part_alarm internet ipv4 no name": 1,
+	} {
+		if value, there := got[name]; !there || value != want {
+			t.Errorf("%s is %v (%t), want %v", name, value, there, want)
+		}
+	}
+	want := []PoolUse{{APN: "internet", Family: "ipv4", Part: "no name", Used: 4, Free: 3, Alarm: true}, {APN: "internet", Family: "ipv4", Part: "gold", Free: 7}}
+	if st := g.Status().(Status); !slices.Equal(st.Parts, want) || len(st.Pools) != 2 || st.Pools[0].Alarm {
+		t.Errorf("%+v, %+v", st.Pools, st.Parts)
 	}
 }

@@ -4,6 +4,7 @@ package ggsnrole
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -34,8 +35,9 @@ func (g *GGSN) tellByAndBy(ctx context.Context) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.tellBlocked()
-		g.tellFull(sizes.Pools)
-		g.tellAlarms(sizes.Pools)
+		pools := slices.Concat(sizes.Pools, sizes.Parts)
+		g.tellFull(pools)
+		g.tellAlarms(pools)
 		return nil
 	}, nil)
 }
@@ -63,17 +65,16 @@ func (g *GGSN) tellFull(pools []ggsn.PoolSize) {
 	const some = 16
 	full := map[string]bool{}
 	for _, p := range pools {
-		key := p.APN + " " + family(p.IPv6)
+		key, log := label(&p), g.logOf(&p)
 		was := g.full[key]
 		if p.Free > 0 && (!was || p.Free > (p.Used+p.Held)/some) || p.Used+p.Held == 0 {
 			if was && p.Free > 0 {
-				g.log.Info("contexts get addresses again", "apn", p.APN, "family", family(p.IPv6), "free", p.Free)
+				log.Info("contexts get addresses again", "free", p.Free)
 			}
 			continue
 		}
 		if full[key] = true; !was {
-			g.log.Warn("new contexts are refused, for all addresses are taken or rest: name more in pool4 or pool6, or let them rest for less (hold)",
-				"apn", p.APN, "family", family(p.IPv6), "used", p.Used, "held", p.Held)
+			log.Warn("new contexts are refused, for all addresses are taken or rest: name more in pool4, pool6 or named_pools, or let them rest for less (hold)", "used", p.Used, "held", p.Held)
 		}
 	}
 	g.full = full
@@ -85,18 +86,27 @@ func (g *GGSN) tellAlarms(pools []ggsn.PoolSize) {
 	const some = 16
 	alarms := map[string]bool{}
 	for _, p := range pools {
-		key := p.APN + " " + family(p.IPv6)
+		key, log := label(&p), g.logOf(&p)
 		was, fuller := g.alarms[key], p
 		fuller.Used, fuller.Free = p.Used+min(p.Free, p.Used/some), p.Free-min(p.Free, p.Used/some)
 		switch now := g.cfg.alarmed(&p); {
 		case now && !was:
-			g.log.Warn("a pool is nearly full: name more prefixes, or let addresses rest for less (hold)", "apn", p.APN, "family", family(p.IPv6), "used", p.Used, "held", p.Held, "free", p.Free)
+			log.Warn("a pool is nearly full: name more prefixes, or let addresses rest for less (hold)", "used", p.Used, "held", p.Held, "free", p.Free)
 			alarms[key] = true
 		case now || was && g.cfg.alarmed(&fuller):
 			alarms[key] = true
 		case was:
-			g.log.Info("a pool has room again", "apn", p.APN, "family", family(p.IPv6), "free", p.Free)
+			log.Info("a pool has room again", "free", p.Free)
 		}
 	}
 	g.alarms = alarms
+}
+
+// logOf is the log for what concerns a pool, or a part of it.
+func (g *GGSN) logOf(p *ggsn.PoolSize) *slog.Logger {
+	log := g.log.With("apn", p.APN, "family", family(p.IPv6))
+	if p.Part != "" {
+		log = log.With("part", p.Part)
+	}
+	return log
 }

@@ -25,17 +25,8 @@ func (g *GGSN) Collect(emit func(role.Metric)) {
 	emit(role.Level("sessions", "Terminals' sessions, of one context or more each.", float64(sizes.Sessions)))
 	emit(role.Level("sgsns", "Nodes at the other end that are remembered.", float64(sizes.Peers)))
 	emit(role.Level("requests_waiting", "Requests of the node that wait for an answer.", float64(sizes.Requests)))
-	for _, p := range sizes.Pools {
-		for _, of := range []struct {
-			what  string
-			value uint64
-		}{{"used", p.Used}, {"held", p.Held}, {"free", p.Free}, {"leaving", p.Leaving}} {
-			emit(role.Metric{
-				Name: "pool_addresses", Kind: role.Gauge, Help: "Addresses and prefixes of the pools, by access point with the family, and what they are.",
-				Reason: p.APN + " " + family(p.IPv6), Verdict: of.what, Value: float64(of.value),
-			})
-		}
-	}
+	collectPools(emit, "pool_addresses", "Addresses and prefixes of the pools, by access point with the family, and what they are.", sizes.Pools)
+	collectPools(emit, "pool_part_addresses", "The same of each part of a pool with named_pools.", sizes.Parts)
 	emit(role.Level("delegated_prefixes", "Contexts with a delegated prefix.", float64(sizes.Delegated)))
 	emit(role.Count("renumbered_total", "Sessions that got another IPv6 prefix, since theirs was of a pool that was taken away.", s.Renumbered))
 	emit(role.Count("renumber_waits_total", "Times that no prefix was free for one of these; the next advertisement tries again.", s.RenumberWaits))
@@ -51,19 +42,48 @@ func (g *GGSN) Collect(emit func(role.Metric)) {
 	eachDropped(&s, func(reason string, n uint64) { emit(role.Dropped(reason, n)) })
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for i := range sizes.Pools {
-		p, on := &sizes.Pools[i], 0.0
-		if g.cfg.alarmed(p) {
-			on = 1
-		}
-		emit(role.Metric{Name: "pool_alarm", Kind: role.Gauge, Help: "1 while more of a pool is taken, or rests, than pool_alarm has.", Reason: p.APN + " " + family(p.IPv6), Value: on})
-	}
+	g.cfg.collectAlarms(emit, "pool_alarm", "1 while more of a pool is taken, or rests, than pool_alarm has.", sizes.Pools)
+	g.cfg.collectAlarms(emit, "pool_part_alarm", "The same of each part of a pool with named_pools.", sizes.Parts)
 	loop.CollectPort(emit, "udp", g.sockets.stats())
 	var tun port.Stats
 	for _, n := range g.networks {
 		tun = tun.Plus(n.device.Stats())
 	}
 	loop.CollectPort(emit, "tun", tun)
+}
+
+// collectPools reports how full pools are, or parts of them.
+func collectPools(emit func(role.Metric), name, help string, pools []ggsn.PoolSize) {
+	for _, p := range pools {
+		for _, of := range []struct {
+			what  string
+			value uint64
+		}{{"used", p.Used}, {"held", p.Held}, {"free", p.Free}, {"leaving", p.Leaving}} {
+			if of.what == "leaving" && p.Part != "" {
+				continue // such addresses are of no part any more
+			}
+			emit(role.Metric{Name: name, Kind: role.Gauge, Help: help, Reason: label(&p), Verdict: of.what, Value: float64(of.value)})
+		}
+	}
+}
+
+// collectAlarms reports which of them are too full.
+func (s *Settings) collectAlarms(emit func(role.Metric), name, help string, pools []ggsn.PoolSize) {
+	for _, p := range pools {
+		on := 0.0
+		if s.alarmed(&p) {
+			on = 1
+		}
+		emit(role.Metric{Name: name, Kind: role.Gauge, Help: help, Reason: label(&p), Value: on})
+	}
+}
+
+// label names a pool, or a part of it.
+func label(p *ggsn.PoolSize) string {
+	if p.Part == "" {
+		return p.APN + " " + family(p.IPv6)
+	}
+	return p.APN + " " + family(p.IPv6) + " " + p.Part
 }
 
 // collectControl reports what was asked and answered.

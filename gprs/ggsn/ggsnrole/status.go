@@ -50,16 +50,19 @@ type Status struct {
 	Workers int `json:"workers"`
 	// Delegated is how many contexts have delegated prefixes.
 	Delegated int `json:"delegated"`
-	// Pools say how full they are; Leaving are those no longer named whose addresses contexts
-	// still have.
+	// Pools say how full they are, Parts those of them that have named ones; Leaving are those no
+	// longer named whose addresses contexts still have.
 	Pools   []PoolUse      `json:"pools"`
+	Parts   []PoolUse      `json:"pool_parts,omitempty"`
 	Leaving []netip.Prefix `json:"leaving,omitempty"`
 }
 
-// PoolUse is how full the pools of one access point and family are. Held addresses rest.
+// PoolUse is how full the pools of one access point and family are, or a part of them: that of a
+// name, or of "no name", for terminals for which no server says one. Held addresses rest.
 type PoolUse struct {
 	APN    string `json:"apn"`
 	Family string `json:"family"`
+	Part   string `json:"part,omitempty"`
 	Used   uint64 `json:"used"`
 	Held   uint64 `json:"held"`
 	Free   uint64 `json:"free"`
@@ -80,7 +83,7 @@ func (g *GGSN) Status() any {
 		Address4: at.v4, Address6: at.v6, Blocked: g.blocked(), MissingAddresses: g.addresses.Missing(),
 		Contexts: sizes.Contexts, Sessions: sizes.Sessions, SGSNs: sizes.Peers, Releasing: sizes.Releasing,
 		MaxContexts: g.cfg.MaxContexts, Adopted: g.adopted,
-		Pools: g.cfg.poolUses(&sizes), Delegated: sizes.Delegated,
+		Pools: g.cfg.poolUses(sizes.Pools), Parts: g.cfg.poolUses(sizes.Parts), Delegated: sizes.Delegated,
 	}
 	if e := g.engine.Load(); e != nil {
 		g.loop.Do(func(time.Time, *ggsn.Output) { st.RestartCounter = e.RestartCounter() })
@@ -126,10 +129,10 @@ func (g *GGSN) state(blocked []string) (word string, missing []string) {
 	return word, missing
 }
 
-func (s *Settings) poolUses(sizes *ggsn.Sizes) []PoolUse {
-	uses := make([]PoolUse, len(sizes.Pools))
-	for i, p := range sizes.Pools {
-		uses[i] = PoolUse{APN: p.APN, Family: family(p.IPv6), Used: p.Used, Held: p.Held, Free: p.Free, Leaving: p.Leaving, Alarm: s.alarmed(&p)}
+func (s *Settings) poolUses(pools []ggsn.PoolSize) []PoolUse {
+	uses := make([]PoolUse, len(pools))
+	for i, p := range pools {
+		uses[i] = PoolUse{APN: p.APN, Family: family(p.IPv6), Part: p.Part, Used: p.Used, Held: p.Held, Free: p.Free, Leaving: p.Leaving, Alarm: s.alarmed(&p)}
 	}
 	return uses
 }
