@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/link"
+	"github.com/isthmus-net/isthmus/internal/ratelimit"
 )
 
 // A context of an access point that delegates has one prefix in which the /64 of its link is
@@ -181,16 +182,34 @@ func (d *delegator) Delegate(step link.Step, to link.Association) (link.Delegate
 	case step == link.Extend && was.prefix != lease, step < link.Extend && !to.Exclude:
 		given.Prefix, given.Excluded = otherHalf(lease), netip.Prefix{}
 	}
+	before := e.delegated(h, d.call.at)
+	if step == link.Commit && before != given.Prefix && !e.mayDelegate(h, d.call) {
+		e.stats.DelegationsRefused++
+		return link.Delegated{}, false
+	}
 	switch step {
 	case link.Commit, link.Extend:
 		e.delegations[h] = delegation{given.Prefix, string(to.Client), to.IAID, d.call.at + a.DelegationTime}
 	case link.Release:
 		delete(e.delegations, h)
 	}
-	if now := e.delegated(h, d.call.at); now != was.prefix || !bound && step != link.Offer {
+	if e.delegated(h, d.call.at) != before {
 		e.tell(d.call, ContextUpdated, d.context, 0)
 	}
 	return given, true
+}
+
+// delegationLimit bounds how often a terminal's clients get what was not theirs: accounts are told of it each
+// time. None needs it so often, for who has asked in vain waits longer each time (RFC 8415 section 15).
+var delegationLimit = ratelimit.Every(10*time.Second, delegationBurst)
+
+const delegationBurst = 10
+
+func (e *Engine) mayDelegate(h handle, c call) bool {
+	b := e.delegates[h]
+	ok := b.Allow(delegationLimit, c.now)
+	e.delegates[h] = b
+	return ok
 }
 
 // delegates reports whether there is more in a lease than the link of its session, which is the

@@ -235,3 +235,29 @@ func TestDelegationLengths(t *testing.T) {
 		t.Errorf("after a restart: %d lost, %v", lost, err)
 	}
 }
+
+// TestDelegationFlood: a client that asks for a prefix and gives it back all the time does not have accounts
+// told of each change, which they write to a disk and send to a server; it has its prefix again when it has
+// calmed down, and no other terminal is any worse for it.
+func TestDelegationFlood(t *testing.T) {
+	w := delegatingWorld(t)
+	c, d := w.open(1, "inet6", gtp.PDPTypeIPv6), w.open(2, "inet6", gtp.PDPTypeIPv6)
+	told := 0
+	for i := range 300 { // in a minute, as often as the link has answers
+		w.dhcp(c, dhcpRequest, byte(i), knowsExclude)
+		told += len(w.out.Events)
+		w.dhcp(c, dhcpRelease, byte(i), knowsExclude)
+		told += len(w.out.Events)
+		w.tick(200 * time.Millisecond)
+	}
+	if told > 2*(delegationBurst+7) || w.e.stats.DelegationsRefused == 0 {
+		t.Errorf("told of %d changes, %d refused", told, w.e.stats.DelegationsRefused)
+	}
+	if p, _ := w.dhcp(d, dhcpRequest, 1, knowsExclude); !p.IsValid() {
+		t.Error("another terminal gets no prefix")
+	}
+	w.tick(time.Minute)
+	if p, _ := w.dhcp(c, dhcpRequest, 1, knowsExclude); !p.IsValid() {
+		t.Error("it gets no prefix later")
+	}
+}

@@ -44,10 +44,11 @@ type Engine struct {
 	ended        ended
 	late         late
 	moved        moved
-	filters      map[handle]filters // of contexts
-	changes      map[handle]change  // of sessions, that their SGSNs are asked for
-	delegations  delegations        // of sessions
-	routes       map[handle][]Route // likewise
+	filters      map[handle]filters          // of contexts
+	changes      map[handle]change           // of sessions, that their SGSNs are asked for
+	delegations  delegations                 // of sessions
+	delegates    map[handle]ratelimit.Bucket // likewise: of prefixes that their clients did not have before
+	routes       map[handle][]Route          // likewise
 	delegator    delegator
 	sessionTimes deadlines
 	chargingID   uint32
@@ -113,7 +114,7 @@ func New(s Settings, now time.Time, random io.Reader) (*Engine, error) {
 		drain: drain{at: never}, restAt: never, held: newHeld(), terms: make(map[handle]Terms), accounts: make(map[handle]*accounting), formers: make(map[handle]former),
 		epoch: now, born: now, now: now, random: rand.New(rand.NewChaCha8(seed)),
 		byTID: make(map[gtp.TID]handle), byIMEI: make(map[gtp.TID]handle), byTEID: make(map[uint32]handle), byControl: make(map[uint32]handle), byPeer: make(map[peerTEID]handle), byCharging: make(map[uint32]handle),
-		filters: make(map[handle]filters), changes: make(map[handle]change), delegations: make(delegations), routes: make(map[handle][]Route), byAddress: make(map[addressKey]handle),
+		filters: make(map[handle]filters), changes: make(map[handle]change), delegations: make(delegations), delegates: make(map[handle]ratelimit.Bucket), routes: make(map[handle][]Route), byAddress: make(map[addressKey]handle),
 		bySequence: make(map[requestKey]handle),
 	}
 	var err error

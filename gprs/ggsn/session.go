@@ -226,6 +226,7 @@ func (e *Engine) dropSession(h handle, s *session, c call) {
 	}
 	delete(e.changes, h)
 	delete(e.delegations, h)
+	delete(e.delegates, h)
 	e.dropRoutes(h, s)
 	delete(e.terms, h)
 	delete(e.accounts, h)

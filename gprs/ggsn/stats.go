@@ -31,6 +31,8 @@ type Stats struct {
 	Renumbered, RenumberWaits uint64
 	// RoutesRefused were granted to terminals, which could not have them.
 	RoutesRefused [NumRouteFaults]uint64
+	// DelegationsRefused are prefixes that a terminal's clients did not get, since they come and go too often.
+	DelegationsRefused uint64
 	// Restarts and PathsDown are of peers.
 	Restarts, PathsDown uint64
 	// EndMarkers of tunnels, and elements passed over in messages.
