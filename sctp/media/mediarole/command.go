@@ -72,9 +72,13 @@ func (r *reached) dial(ctx context.Context) (*fetch.Client, error) {
 		}
 		c.Primary = a
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	setup, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
-	return fetch.Dial(ctx, c, r.Server)
+	client, err := fetch.Dial(setup, c, r.Server)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("nobody at %s has answered for %v: see that a media server runs there, at that port, and that no firewall on the way drops the packets", r.Server, r.Timeout)
+	}
+	return client, err
 }
 
 // untilSignal is a context that ends with SIGINT and SIGTERM. A second one ends the program at once: who reads what we

@@ -5,8 +5,10 @@ package mediarole
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -261,6 +263,21 @@ func TestUnfinished(t *testing.T) {
 	}
 	if b, err := os.ReadFile(name); err != nil || !bytes.Equal(b, want) {
 		t.Errorf("another file has come: %v", err)
+	}
+}
+
+// TestNobodyAnswers says so, and what to look at.
+func TestNobodyAnswers(t *testing.T) {
+	silent, err := net.ListenPacket("udp", "127.0.0.1:0") // no one reads there
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	w := &world{t: t, root: t.TempDir()}
+	server := fmt.Sprintf("127.0.0.1:5000/%d", silent.LocalAddr().(*net.UDPAddr).Port)
+	l := &List{reached{Server: server, Local: ":0", Timeout: 50 * time.Millisecond, Tuning: w.settings("").Tuning}}
+	if err := l.Run(role.Screen{Out: io.Discard}); err == nil || !strings.HasPrefix(err.Error(), "nobody at "+server+" has answered for 50ms: see that") {
+		t.Errorf("error %v", err)
 	}
 }
 
