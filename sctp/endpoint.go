@@ -163,8 +163,12 @@ func (e *Endpoint) Addr() net.Addr { return &e.addr }
 // Dial sets up an association from the endpoint. It is given up when ctx is done.
 func (e *Endpoint) Dial(ctx context.Context, address string) (*Conn, error) {
 	remote, err := e.network.resolve(ctx, address, DefaultUDPPort)
-	if err == nil && len(remote.Hosts) == 0 {
+	switch {
+	case err != nil:
+	case len(remote.Hosts) == 0:
 		err = &net.AddrError{Err: "an address of the peer is needed", Addr: address}
+	case e.network.udp && remote.UDP == 0:
+		err = &net.AddrError{Err: "invalid port of UDP", Addr: address}
 	}
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: e.network.name, Err: err}

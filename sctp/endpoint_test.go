@@ -238,4 +238,8 @@ func TestAllAddresses(t *testing.T) {
 		l.Close()
 		t.Error("a port of UDP above 65535 is taken")
 	}
+	var wrong *net.AddrError
+	if _, err := onLoopback().Dial(context.Background(), "sctp+udp", "127.0.0.1:5000/0"); !errors.As(err, &wrong) {
+		t.Errorf("port 0 of UDP: %v", err)
+	}
 }
