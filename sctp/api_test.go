@@ -486,7 +486,7 @@ func TestPortInUse(t *testing.T) {
 	l := listen(t, &Config{UDPPort: AnyPort}, "sctp+udp", "127.0.0.1:0")
 	port := int(l.Addr().(*Addr).UDP)
 	_, err := (&Config{UDPPort: port}).Listen(context.Background(), "sctp+udp", "127.0.0.1:0")
-	if !errors.Is(err, syscall.EADDRINUSE) {
+	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "needs a port of UDP of its own") {
 		t.Error(err)
 	}
 }

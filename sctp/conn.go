@@ -74,6 +74,7 @@ func (c *Conn) note(ev *assoc.Event) {
 		return
 	case assoc.Restarted:
 		c.restarted = true
+		c.endpoint.started = append(c.endpoint.started, c)
 		c.inbox.putError(ErrRestarted, MessageInfo{})
 		c.wake()
 	case assoc.PeerShutdown:

@@ -162,23 +162,27 @@ func (e *Endpoint) Addr() net.Addr { return &e.addr }
 
 // Dial sets up an association from the endpoint. It is given up when ctx is done.
 func (e *Endpoint) Dial(ctx context.Context, address string) (*Conn, error) {
-	c, err := e.dial(ctx, address)
+	remote, err := e.network.resolve(ctx, address, DefaultUDPPort)
+	switch {
+	case err != nil:
+	case len(remote.Hosts) == 0:
+		err = &net.AddrError{Err: "an address of the peer is needed", Addr: address}
+	case e.network.udp && remote.UDP == 0:
+		err = &net.AddrError{Err: "invalid port of UDP", Addr: address}
+	}
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: e.network.name, Err: err}
+	}
+	c, err := e.dial(ctx, remote)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: e.network.name, Addr: remote, Err: err}
 	}
 	return c, nil
 }
 
-func (e *Endpoint) dial(ctx context.Context, address string) (*Conn, error) {
-	remote, err := e.network.resolve(ctx, address, DefaultUDPPort)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(remote.Hosts) == 0:
-		return nil, &net.AddrError{Err: "an address of the peer is needed", Addr: address}
-	}
+func (e *Endpoint) dial(ctx context.Context, remote *Addr) (c *Conn, err error) {
 	sources := e.sourcesTo(remote.Hosts)
-	c := newConn(e, false)
+	c = newConn(e, false)
 	t := e.begin()
 	if e.closing {
 		e.finish(t)

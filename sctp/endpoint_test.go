@@ -238,4 +238,53 @@ func TestAllAddresses(t *testing.T) {
 		l.Close()
 		t.Error("a port of UDP above 65535 is taken")
 	}
+	var wrong *net.AddrError
+	if _, err := onLoopback().Dial(context.Background(), "sctp+udp", "127.0.0.1:5000/0"); !errors.As(err, &wrong) {
+		t.Errorf("port 0 of UDP: %v", err)
+	}
+}
+
+// TestCloseOutlivesRestart has a peer vanish without a word, and begin again, when our user has closed the association: it
+// ends all the same, since no one else would end it.
+func TestCloseOutlivesRestart(t *testing.T) {
+	l := listen(t, onLoopback(), "sctp4+udp", "127.0.0.1:0")
+	e, err := onLoopback().Open(context.Background(), "sctp4+udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := e.Dial(context.Background(), l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := l.AcceptSCTP(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.sockets.close()
+	e.readers.Wait()
+	defer first.Abort("it is gone")
+	silent, err := net.ListenPacket("udp4", fmt.Sprintf("127.0.0.1:%d", e.addr.UDP)) // else its host would say that it is gone
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Write([]byte("to nobody")); err != nil {
+		t.Fatal(err)
+	}
+	server.Close()
+	silent.Close()
+	again, err := (&Config{UDPPort: int(e.addr.UDP)}).Open(context.Background(), "sctp4+udp", e.addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	client, err := again.Dial(context.Background(), l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	_ = client.SetDeadline(time.Now().Add(time.Minute)) // the end tells
+	if _, err := client.Read(make([]byte, 1)); err != io.EOF {
+		t.Fatalf("the association lives on: %v", err)
+	}
+	<-server.done
 }

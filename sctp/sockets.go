@@ -4,6 +4,7 @@ package sctp
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -86,7 +87,10 @@ func (e *Endpoint) openUDP(listen bool) error {
 		if err == nil {
 			e.choosePort(want == 0)
 		}
-		if err == nil || want != 0 || try == udpTries || !errors.Is(err, unix.EADDRINUSE) {
+		switch inUse := errors.Is(err, unix.EADDRINUSE); {
+		case inUse && want != 0:
+			return fmt.Errorf("each endpoint needs a port of UDP of its own: name a free one behind a slash, as in :%d/9900 (%w)", e.addr.Port, err)
+		case !inUse || try == udpTries:
 			return err
 		}
 	}

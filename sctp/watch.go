@@ -108,8 +108,14 @@ func apply(list []netip.Addr, changes []assoc.Change) []netip.Addr {
 	return list
 }
 
-// begun notes the addresses that an association has at its beginning, and brings it up to date.
+// begun notes the addresses that an association has at its beginning, and brings it up to date. One that the peer has begun
+// again may be one that our user has closed: that holds for the new one, too.
 func (c *Conn) begun(t turn) {
+	if c.closing {
+		c.shutdown(t)
+		return
+	}
+	c.locals = nil
 	for _, p := range c.a.Status().Paths {
 		if !slices.Contains(c.locals, p.Local) {
 			c.locals = append(c.locals, p.Local)

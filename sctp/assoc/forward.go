@@ -25,6 +25,7 @@ func (a *Association) dropExpired(now time.Time, out *Output) {
 			a.leaveQueue()
 			a.giveUp(m, out)
 			a.queued -= len(m.User)
+			a.kept--
 		case a.forwards:
 			a.abandonMessage(m, out)
 			a.abandonChunks()
@@ -40,8 +41,8 @@ func (a *Association) dropExpired(now time.Time, out *Output) {
 // are over make room; and if that is not enough our user is told of more.
 func (a *Association) hasRoom(s *outStream, octets int, now time.Time, out *Output) bool {
 	takes := func() bool {
-		left := a.par.SendBuffer - a.queued - octets
-		return left >= 0 && s.octets <= greed*left
+		left := a.par.SendBuffer - a.filled() - octets
+		return left >= 0 && max(s.octets, leastCost*s.waiting.length) <= greed*left
 	}
 	if takes() {
 		return true
@@ -65,6 +66,7 @@ func (a *Association) clearOut(now time.Time, out *Output) {
 			case m.cut == 0 && reached(m.deadline, now):
 				a.giveUp(m, out)
 				a.queued -= len(m.User)
+				a.kept--
 				a.outs[i].octets -= len(m.User)
 				continue
 			case m.cut == 0:

@@ -138,6 +138,22 @@ func TestReceiverMemory(t *testing.T) {
 	}
 }
 
+// TestSenderMemory has a peer never read what our user echoes in messages of an octet: that takes a few times the send
+// buffer, not a hundred times.
+func TestSenderMemory(t *testing.T) {
+	par := quiet()
+	s, octets := heapOf(func() *script {
+		s := accepted(t, par, 1, 1)
+		for n := 0; s.a.Send(Message{Stream: uint16(n % 10), User: []byte("x")}, s.now, &s.out) == nil && n < 1<<18; n++ {
+			s.out.Reset()
+		}
+		return s
+	})
+	if octets > int64(6*par.SendBuffer) || s.a.kept < 1000 {
+		t.Errorf("%d messages take %d octets of memory, for a buffer of %d", s.a.kept, octets, par.SendBuffer)
+	}
+}
+
 // TestManyStreams names each stream that there may be once: what a stream costs is small.
 func TestManyStreams(t *testing.T) {
 	par := quiet()

@@ -339,9 +339,11 @@ func checkSums(t testing.TB, a *Association) {
 // wrongSums is what is wrong with the books of an association.
 func wrongSums(a *Association) error {
 	flight, outside, marked, unacked := map[*Path]int{}, 0, 0, 0
+	messages := map[*message]bool{}
 	for i := range a.sent.length {
 		c := a.sent.at(i)
 		unacked += c.size
+		messages[c.message] = true
 		switch {
 		case c.inFlight():
 			flight[c.path] += a.length(c.size)
@@ -370,11 +372,18 @@ func wrongSums(a *Association) error {
 		for k := range a.outs[i].waiting.length {
 			m := *a.outs[i].waiting.at(k)
 			waiting += len(m.User) - m.cut
+			messages[m] = true
 			octets += len(m.User)
 		}
 		if octets != a.outs[i].octets {
 			return fmt.Errorf("%d octets wait in stream %d, the books say %d", octets, i, a.outs[i].octets)
 		}
+	}
+	if a.cutting != nil {
+		messages[a.cutting] = true
+	}
+	if a.kept != len(messages) {
+		t.Fatalf("%d messages are in the send buffer, the books say %d", len(messages), a.kept)
 	}
 	if a.queued != unacked+waiting {
 		return fmt.Errorf("%d octets are in the send buffer, the books say %d", unacked+waiting, a.queued)

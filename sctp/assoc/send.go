@@ -22,6 +22,7 @@ type sender struct {
 	cutting *message     // of which some fragments have TSNs
 	sent    ring[sent]   // the chunks behind acked, in the order of their TSNs
 	queued  int          // octets in the send buffer
+	kept    int          // messages there
 	blocked bool         // our user waits for room
 	roomAt  time.Time    // when the next message is over that waits in the full buffer; zero if none will be
 
@@ -83,6 +84,16 @@ var (
 // room for the few messages of others, which by their turn (RFC 8260 section 3.2) are then sent before that data.
 const greed = 4
 
+// leastCost is what a message takes of the send buffer at least, in octets: many small ones are not to take many times as
+// much memory as the buffer has.
+const leastCost = 64
+
+// filled is how much of the send buffer is taken.
+func (a *Association) filled() int { return max(a.queued, leastCost*a.kept) }
+
+// halfFull reports whether more than half of the send buffer is taken.
+func (a *Association) halfFull() bool { return a.filled() > a.par.SendBuffer/2 }
+
 // setFirst begins with a TSN.
 func (s *sender) setFirst(tsn uint32) {
 	s.firstTSN, s.nextTSN, s.acked, s.highestGap = tsn, tsn, tsn-1, tsn-1
@@ -120,6 +131,7 @@ func (a *Association) Send(m Message, now time.Time, out *Output) error {
 	*s.waiting.push() = one
 	s.octets += len(m.User)
 	a.queued += len(m.User)
+	a.kept++
 	a.endpoint.begin()
 	a.transmit(nil, now, out)
 	a.endpoint.settle(a)
@@ -220,6 +232,7 @@ func (a *Association) settleMessage(c *sent, out *Output) {
 	m.open--
 	a.queued -= c.size
 	if m.open == 0 && m.cut == len(m.User) {
+		a.kept--
 		a.endpoint.free.give(m)
 	}
 	a.unblock(out)
@@ -227,7 +240,7 @@ func (a *Association) settleMessage(c *sent, out *Output) {
 
 // unblock tells a user that waits for room once half of the send buffer is empty.
 func (a *Association) unblock(out *Output) {
-	if a.blocked && a.queued <= a.par.SendBuffer/2 {
+	if a.blocked && !a.halfFull() {
 		a.blocked = false
 		a.event(out, Event{Kind: Writable})
 	}
@@ -252,7 +265,7 @@ func (a *Association) failMessages(why Reason, out *Output) {
 			tell(*a.outs[i].waiting.at(k))
 		}
 	}
-	a.sent, a.ready, a.outs, a.cutting, a.queued, a.marked = ring[sent]{}, ring[uint16]{}, nil, nil, 0, 0
+	a.sent, a.ready, a.outs, a.cutting, a.queued, a.kept, a.marked = ring[sent]{}, ring[uint16]{}, nil, nil, 0, 0, 0
 }
 
 // messages keeps the memory of messages for the next ones.

@@ -259,7 +259,7 @@ func (a *Association) addNew(w *composer, now time.Time) {
 func (a *Association) stuck(p *Path) bool {
 	m := a.upcoming()
 	if m == nil {
-		return a.queued > a.par.SendBuffer/2
+		return a.halfFull()
 	}
 	return !a.windowOpen(m) || p.open() <= 0
 }

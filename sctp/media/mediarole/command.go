@@ -17,6 +17,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/sctp/media/fetch"
 	"github.com/isthmus-net/isthmus/sctp/media/transfer"
@@ -70,14 +72,21 @@ func (r *reached) dial(ctx context.Context) (*fetch.Client, error) {
 		}
 		c.Primary = a
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	setup, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
-	return fetch.Dial(ctx, c, r.Server)
+	client, err := fetch.Dial(setup, c, r.Server)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("nobody at %s has answered for %v: see that a media server runs there, at that port, and that no firewall on the way drops the packets", r.Server, r.Timeout)
+	}
+	return client, err
 }
 
-// untilSignal is a context that ends with SIGINT and SIGTERM.
+// untilSignal is a context that ends with SIGINT and SIGTERM. A second one ends the program at once: who reads what we
+// write may not read any more.
 func untilSignal() (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
 }
 
 // closing is how long the end of an association may take.
@@ -212,8 +221,9 @@ func (g *Get) check() error {
 // output is where the media go: a file that has its name once all is well.
 type output struct {
 	io.Writer
-	file *os.File
-	name string
+	file  *os.File
+	name  string
+	force bool // another file of that name is replaced
 }
 
 const unfinished = ".part"
@@ -225,28 +235,71 @@ func (g *Get) output(to role.Screen) (*output, error) {
 	case g.Output == "-":
 		return &output{Writer: to.Out}, nil
 	}
-	name := g.Output
-	if name == "" {
-		name = path.Base(g.Name)
+	o := &output{name: g.Output, force: g.Force}
+	if o.name == "" {
+		o.name = path.Base(g.Name)
 	}
-	if _, err := os.Lstat(name); err == nil && !g.Force {
-		return nil, fmt.Errorf("%s is there already: write --force, or another --output", name)
+	if o.taken() {
+		return nil, fmt.Errorf("%s is there already: write --force, or another --output", o.name)
 	}
-	f, err := os.Create(name + unfinished)
+	f, err := create(o.name + unfinished)
 	if err != nil {
 		return nil, err
 	}
-	return &output{f, f, name}, nil
+	o.Writer, o.file = f, f
+	return o, nil
+}
+
+// taken reports whether there is a file of the name that is not to be replaced.
+func (o *output) taken() bool {
+	_, err := os.Lstat(o.name)
+	return err == nil && !o.force
+}
+
+// create makes a file that no other transfer writes to, in place of one that an interrupted transfer has left.
+func create(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == unix.EWOULDBLOCK || err == nil && !named(f, name) { // or it has got its name meanwhile
+		err = fmt.Errorf("%s is being written by another transfer: wait for its end, or write another --output", name)
+	}
+	if err == nil {
+		err = f.Truncate(0)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// named reports whether a name is that of an open file.
+func named(f *os.File, name string) bool {
+	ours, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Lstat(name)
+	return err == nil && os.SameFile(ours, there)
 }
 
 // finish gives the file its name if all is well; else what there is of it stays with its own.
-func (o *output) finish(well bool) error {
+func (o *output) finish(well bool) (err error) {
 	if o.file == nil {
 		return nil
 	}
-	err := o.file.Close()
-	if well && err == nil {
-		err = os.Rename(o.file.Name(), o.name)
+	switch info, failed := o.file.Stat(); {
+	case !well && failed == nil && info.Size() == 0:
+		err = os.Remove(o.file.Name())
+	case !well:
+	case o.taken():
+		err = fmt.Errorf("%s is there by now: what has come is in %s", o.name, o.file.Name())
+	default:
+		if err = o.file.Sync(); err == nil { // what the disk has no room for shows then
+			err = os.Rename(o.file.Name(), o.name)
+		}
 	}
-	return err
+	return errors.Join(err, o.file.Close()) // until then no other transfer writes to it
 }

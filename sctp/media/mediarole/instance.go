@@ -144,14 +144,27 @@ func (i *Instance) forget(s *session) {
 	}
 }
 
-// peersOf are the prefixes by which a peer is counted: addresses of IPv4, /64 of IPv6.
+// count has a session count for an address of its peer, too, by which that has answered.
+func (i *Instance) count(s *session) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, p := range peersOf(s.conn) {
+		if !slices.Contains(s.peer, p) {
+			s.peer = append(s.peer, p)
+			i.peers[p]++
+		}
+	}
+}
+
+// peersOf are the prefixes by which a peer is counted: addresses of IPv4, /64 of IPv6. One that it has named, and by which
+// it has not answered, may be a stranger's, who is not to pay for it.
 func peersOf(c *sctp.Conn) (list []netip.Prefix) {
-	for _, a := range c.RemoteAddr().(*sctp.Addr).Hosts {
+	for _, path := range c.Status().Paths {
 		bits := 32
-		if a.Is6() {
+		if path.Remote.Is6() {
 			bits = 64
 		}
-		if p := netip.PrefixFrom(a, bits).Masked(); !slices.Contains(list, p) {
+		if p := netip.PrefixFrom(path.Remote, bits).Masked(); path.Confirmed && !slices.Contains(list, p) {
 			list = append(list, p)
 		}
 	}

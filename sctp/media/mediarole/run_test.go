@@ -5,7 +5,11 @@ package mediarole
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,8 +17,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/lab/peers/tsharktest"
+	"github.com/isthmus-net/isthmus/sctp"
 	"github.com/isthmus-net/isthmus/sctp/media/fetch"
 	"github.com/isthmus-net/isthmus/sctp/media/measure"
 	"github.com/isthmus-net/isthmus/sctp/media/transfer"
@@ -180,6 +188,128 @@ func TestBusyAndCancel(t *testing.T) {
 	w.until(func() bool { return i.counters.cancelled.Load() == 1 && w.session(i).sending() == nil })
 	other := w.mustDial(quickClient(), both)
 	w.mustGet(other, transfer.Request{Name: "small"})
+}
+
+// TestCancelAtTheEnd cancels transfers that are over at about that time: each has its end, and the association serves on.
+func TestCancelAtTheEnd(t *testing.T) {
+	w := newWorld(t)
+	w.file("small", 10)
+	w.serve("")
+	c := w.mustDial(quickClient(), both)
+	if err := c.Conn().SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, transfer.MaxControl)
+	for n := range uint16(500) {
+		request, cancel := &transfer.Request{Transfer: 1000 + n, Name: "small"}, &transfer.Cancel{Transfer: 1000 + n}
+		err := c.Conn().WriteMessage(request.Append(nil), control)
+		time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
+		if err = errors.Join(err, c.Conn().WriteMessage(cancel.Append(nil), control)); err != nil {
+			t.Fatal(err)
+		}
+		for ended := false; !ended; {
+			size, _, err := c.Conn().ReadMessage(b)
+			if err != nil {
+				t.Fatalf("transfer %d has no end: %v", n, err)
+			}
+			m, err := transfer.Parse(b[:size])
+			if err != nil {
+				t.Fatal(err)
+			}
+			end, is := m.(*transfer.End)
+			ended = is && end.Transfer == request.Transfer
+		}
+	}
+	w.mustGet(c, transfer.Request{Name: "small"})
+}
+
+// TestUnfinished: of what does not come nothing is left, and a file that another transfer is writing is not touched.
+func TestUnfinished(t *testing.T) {
+	w := newWorld(t)
+	want := w.file("film", 3000)
+	w.serve("")
+	name := filepath.Join(t.TempDir(), "out")
+	get := func(source string) error {
+		g := &Get{Name: source, Output: name}
+		g.reached = reached{Server: both, IPv6: true, Local: ":0", Timeout: time.Minute, Tuning: w.settings(quick).Tuning}
+		var err error
+		w.client.Do(t, func() error { err = g.Run(role.Screen{Out: io.Discard, Err: io.Discard}); return nil })
+		return err
+	}
+	if err := get("none"); !errors.Is(err, fetch.ErrRefused) {
+		t.Errorf("a source that there is not: %v", err)
+	}
+	if _, err := os.Stat(name + unfinished); err == nil {
+		t.Error("a file without octets is left")
+	}
+	other, err := (&Get{Output: name}).output(role.Screen{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Write([]byte("the first octets")); err != nil {
+		t.Fatal(err)
+	}
+	if err := get("film"); err == nil || !strings.Contains(err.Error(), "is being written by another") {
+		t.Errorf("two transfers write the same file: %v", err)
+	}
+	if b, err := os.ReadFile(name + unfinished); string(b) != "the first octets" {
+		t.Errorf("the other's file has %q, %v", b, err)
+	}
+	if err := other.finish(false); err != nil {
+		t.Error(err)
+	}
+	if err := get("film"); err != nil {
+		t.Errorf("what was left of one that has ended is in the way: %v", err)
+	}
+	if b, err := os.ReadFile(name); err != nil || !bytes.Equal(b, want) {
+		t.Errorf("another file has come: %v", err)
+	}
+}
+
+// TestNobodyAnswers says so, and what to look at.
+func TestNobodyAnswers(t *testing.T) {
+	silent, err := net.ListenPacket("udp", "127.0.0.1:0") // no one reads there
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	w := &world{t: t, root: t.TempDir()}
+	server := fmt.Sprintf("127.0.0.1:5000/%d", silent.LocalAddr().(*net.UDPAddr).Port)
+	l := &List{reached{Server: server, Local: ":0", Timeout: 50 * time.Millisecond, Tuning: w.settings("").Tuning}}
+	if err := l.Run(role.Screen{Out: io.Discard}); err == nil || !strings.HasPrefix(err.Error(), "nobody at "+server+" has answered for 50ms: see that") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestNamedStrangers: an address that a client has named, and by which it does not answer, is not counted as the client's.
+func TestNamedStrangers(t *testing.T) {
+	w := newWorld(t)
+	w.client.Do(t, func() error { // no answer finds the way back there
+		l, err := netlink.LinkByName("ca")
+		if err != nil {
+			return err
+		}
+		a, err := netlink.ParseAddr("2001:db8:66::a/64")
+		if err != nil {
+			return err
+		}
+		a.Flags = unix.IFA_F_NODAD
+		return netlink.AddrAdd(l, a)
+	})
+	w.file("film", 10)
+	i := w.serve("")
+	c := quickClient()
+	c.Local = "[2001:db8:1::a]/[2001:db8:66::a]:0"
+	w.mustGet(w.mustDial(c, both), transfer.Request{Name: "film"})
+	s := w.session(i)
+	if hosts := s.conn.RemoteAddr().(*sctp.Addr).Hosts; len(hosts) != 2 {
+		t.Fatalf("the client has named %v", hosts)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if len(i.peers) != 1 || i.peers[netip.MustParsePrefix("2001:db8:1::/64")] != 1 {
+		t.Errorf("counted are %v", i.peers)
+	}
 }
 
 // TestCommand runs the command over a cut: the file has its name, tables and capture tell of the change.

@@ -92,7 +92,9 @@ func (s *session) agree(r *transfer.Request, m *media) transfer.Answer {
 
 // cancel ends the transfer of that number, or whichever there is.
 func (s *session) cancel(number *uint16) {
-	if t := s.sending(); t != nil && (number == nil || *number == t.number) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.current; t != nil && (number == nil || *number == t.number) {
 		t.stop()
 		_ = s.conn.SetWriteDeadline(time.Now()) // who waits for room
 	}
@@ -115,6 +117,7 @@ func (s *session) send(t *sending, m *media) {
 	s.flush(t)
 	s.mu.Lock()
 	s.current, s.active = nil, time.Now()
+	_ = s.conn.SetWriteDeadline(time.Time{}) // it may have been cancelled when all was sent
 	s.mu.Unlock()
 	s.write(end)
 }

@@ -17,7 +17,7 @@ import (
 type session struct {
 	server *Instance
 	conn   *sctp.Conn
-	peer   []netip.Prefix
+	peer   []netip.Prefix // that it is counted by; the server's mutex guards it
 	began  time.Time
 
 	mu      sync.Mutex // guards what follows
@@ -160,6 +160,7 @@ func (s *session) note(ev sctp.Event) {
 	if ev.Kind == sctp.PathConfirmed {
 		cfg, _ := s.server.now()
 		s.prefer(cfg.Primary)
+		s.server.count(s)
 	}
 	kind, there := map[sctp.EventKind]measure.MarkKind{
 		sctp.PathFailing: measure.Failing, sctp.PathInactive: measure.Down, sctp.PathActive: measure.Up,
