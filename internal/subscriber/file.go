@@ -96,17 +96,11 @@ func (s *Subscriber) checkAKA(c *config.Checker) {
 	}
 }
 
-// owned is an address, or a prefix without its length, at an access point in small letters.
-type owned struct {
-	apn     string
-	address netip.Addr
-}
-
 // index finds subscribers by their names, and wants each name, and at an access point each address, to be that of
 // one of them.
 func (f *File) index(all []*Subscriber, c *config.Checker) {
 	f.imsi, f.private, f.public = make(map[string]*Subscriber, len(all)), map[string]*Subscriber{}, map[string]*Subscriber{}
-	msisdn, owners := map[string]*Subscriber{}, make(map[owned]*Subscriber, addresses(all))
+	msisdn, owned := map[string]*Subscriber{}, ownedAt(all)
 	twice := func(value any, path string, at ...any) {
 		if path = fmt.Sprintf(path, at...); !c.Failed(path) {
 			c.Fail(path, fmt.Sprintf("%s is there twice", value), "keep it with one subscriber")
@@ -129,30 +123,38 @@ func (f *File) index(all []*Subscriber, c *config.Checker) {
 		}
 		for j := range s.APNs {
 			a := &s.APNs[j]
-			apn := strings.ToLower(a.Name)
-			if a.Address4.IsValid() && !first(owners, owned{apn, a.Address4}, s) {
+			at := owned[strings.ToLower(a.Name)]
+			if a.Address4.IsValid() && !first(at, a.Address4, s) {
 				twice(a.Address4, "subscriber[%d].apn[%d].address4", i, j)
 			}
-			if a.Prefix6.IsValid() && !first(owners, owned{apn, a.Prefix6.Addr()}, s) {
+			if a.Prefix6.IsValid() && !first(at, a.Prefix6.Addr(), s) {
 				twice(a.Prefix6, "subscriber[%d].apn[%d].prefix6", i, j)
 			}
 		}
 	}
 }
 
-// addresses counts those that subscribers have.
-func addresses(all []*Subscriber) (n int) {
+// ownedAt makes tables of the addresses that are somebody's, a prefix by its first one, by access points in small
+// letters; each has the room that it takes.
+func ownedAt(all []*Subscriber) map[string]map[netip.Addr]*Subscriber {
+	sizes := map[string]int{}
 	for _, s := range all {
 		for i := range s.APNs {
+			n := 0
 			if s.APNs[i].Address4.IsValid() {
 				n++
 			}
 			if s.APNs[i].Prefix6.IsValid() {
 				n++
 			}
+			sizes[strings.ToLower(s.APNs[i].Name)] += n
 		}
 	}
-	return n
+	tables := make(map[string]map[netip.Addr]*Subscriber, len(sizes))
+	for apn, n := range sizes {
+		tables[apn] = make(map[netip.Addr]*Subscriber, n)
+	}
+	return tables
 }
 
 // first gives something to a subscriber, if it is nobody's yet.

@@ -88,7 +88,7 @@ func matching(example, form, what string) key.Parser[string] {
 // digits parses a number of so many digits.
 func digits(example string, least, most int, what string) key.Parser[string] {
 	return key.Text(example, func(s string) (string, *key.Fault) {
-		if len(s) < least || len(s) > most || strings.Trim(s, decimal) != "" {
+		if len(s) < least || len(s) > most || strings.ContainsFunc(s, func(r rune) bool { return !isDigit(r) }) {
 			return "", key.Wrong("write it like "+example, "%q is not %s", s, what)
 		}
 		return s, nil
@@ -109,18 +109,20 @@ var (
 	sipURI    = matching("sip:scscf.ims.example:5060", `sips?:(`+userSyntax+`@)?`+hostSyntax+portSyntax+`(;lr)?`, "the SIP URI of a server")
 )
 
-const (
-	decimal  = "0123456789"
-	alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-)
-
 // apnName parses the name of an access point.
 var apnName = key.Text("internet", func(s string) (string, *key.Fault) {
-	if s == "" || len(s) > 99 || strings.Trim(s[:1]+s[len(s)-1:], decimal+alphabet) != "" || strings.Trim(s, decimal+alphabet+"-.") != "" {
+	if s == "" || len(s) > 99 || !isAlphanumeric(rune(s[0])) || !isAlphanumeric(rune(s[len(s)-1])) ||
+		strings.ContainsFunc(s, func(r rune) bool { return !isAlphanumeric(r) && r != '-' && r != '.' }) {
 		return "", key.Wrong("write it like internet", "%q is not the name of an access point", s)
 	}
 	return s, nil
 })
+
+func isDigit(r rune) bool { return '0' <= r && r <= '9' }
+
+func isAlphanumeric(r rune) bool {
+	return isDigit(r) || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+}
 
 // prefix64 parses the prefix of a link.
 var prefix64 = key.Text("2001:db8:6f00:9::/64", func(s string) (netip.Prefix, *key.Fault) {
