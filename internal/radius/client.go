@@ -273,7 +273,7 @@ func (c *Client) receive(socket int, from netip.AddrPort, b []byte, now time.Tim
 		return r
 	}
 	if s.dead {
-		s.dead = false
+		s.dead, s.window = false, newWindow()
 		out.Events = append(out.Events, Event{s.Address, false})
 	}
 	s.heard = now

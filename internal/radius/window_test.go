@@ -137,3 +137,16 @@ func TestWindowSlow(t *testing.T) {
 		t.Errorf("the other was asked %d times, %d have no answer, the last is %d", len(asked), w.c.stats.Unanswered, last.Ticket)
 	}
 }
+
+// TestWindowBack begins anew with a server that is back: what was lost on the way to its grave says nothing of it.
+func TestWindowBack(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.Servers = s.Servers[:1] })
+	socket, _, wire := w.send(1, accessRequest())
+	s := &w.c.servers[0]
+	s.dead, s.window.size, s.window.threshold = true, leastWindow, leastWindow
+	w.out.Reset()
+	w.c.HandleUDP(socket, first, answerTo(wire, secret, AccessAccept, true), w.now, &w.out)
+	if s.dead || s.window != newWindow() {
+		t.Errorf("dead %t, %+v", s.dead, s.window)
+	}
+}

@@ -79,40 +79,34 @@ type bookkeeping struct {
 	ended                   [3]counted // of sessions with a Stop: by the generator, RADIUS and charging records
 	radius, charges, status uint64     // octets by which they are off
 	stops, starts, ends     int        // records that are missing, and sessions that should not have ended
-	left, closed            int        // sessions without a Stop that are open, and those that Accounting-On closes
-	sent, kept              counted    // of the latter: by the generator, and by their last record
+	closed                  int        // sessions that Accounting-On closes
+	sent, kept              counted    // of these: by the generator, and by their last record
 	interims                uint64     // octets of these that the last record should have and has not, or has and were not sent
 }
 
 // compare compares the books with what the generator has sent.
 func (b *books) compare(n *accountingNet) (k bookkeeping) {
-	byIMSI := map[string]*booked{}
-	told := accounts{}
+	told, byTerminal, sent := accounts{}, accounts{}, accounts{}
+	ofTerminal := map[string]*booked{}
 	for id, one := range b.sessions {
-		byIMSI[one.imsi] = one
+		ofTerminal[one.imsi] = one
 		if one.stopped {
 			told[id] = one.octets
+			byTerminal[one.imsi] = byTerminal[one.imsi].plus(one.octets)
 		}
 	}
-	sent := accounts{}
 	var all counted
 	for _, of := range []struct {
 		links []int
 		ends  bool
 	}{{n.steady, true}, {n.open, false}, {n.late, true}} {
 		for _, link := range of.links {
-			one, guest := byIMSI[guestIMSI(link)], &n.list[link]
+			imsi, guest := guestIMSI(link), &n.list[link]
 			all = all.plus(guest.sent)
-			k.account(one, guest, of.ends)
+			k.account(ofTerminal[imsi], guest, of.ends)
 			if of.ends {
-				sent[guestIMSI(link)] = guest.sent
+				sent[imsi] = guest.sent
 			}
-		}
-	}
-	byTerminal := accounts{}
-	for _, one := range b.sessions {
-		if one.stopped {
-			byTerminal[one.imsi] = byTerminal[one.imsi].plus(one.octets)
 		}
 	}
 	k.ended = [3]counted{sent.sum(), told.sum(), b.charges.sum()}
