@@ -383,7 +383,7 @@ func wrongSums(a *Association) error {
 		messages[a.cutting] = true
 	}
 	if a.kept != len(messages) {
-		t.Fatalf("%d messages are in the send buffer, the books say %d", len(messages), a.kept)
+		return fmt.Errorf("%d messages are in the send buffer, the books say %d", len(messages), a.kept)
 	}
 	if a.queued != unacked+waiting {
 		return fmt.Errorf("%d octets are in the send buffer, the books say %d", unacked+waiting, a.queued)
