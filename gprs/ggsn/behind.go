@@ -129,12 +129,14 @@ func leavingRouted(v *vrf, list, named []netip.Prefix) (left []netip.Prefix) {
 
 // giveRoutes gives a session what was granted to it; what it cannot have is counted, and the session
 // goes on without.
-func (e *Engine) giveRoutes(h handle, s *session, g *Grant) {
+func (e *Engine) giveRoutes(h handle, s *session, g *Grant, c call) {
 	if g == nil {
 		return
 	}
 	e.stats.RoutesRefused[RouteMalformed] += uint64(g.MalformedRoutes)
 	for _, r := range g.Routes {
+		for e.releasing != 0 && e.releaseOne(e.ownerOf(s, r.Prefix), c) {
+		}
 		e.giveRoute(h, s, r, e.accessPoint(s).Routed)
 	}
 }
@@ -170,6 +172,18 @@ func (e *Engine) routeFault(h handle, s *session, r Route, of []netip.Prefix) (f
 		return RouteMany, false
 	}
 	return 0, true
+}
+
+// ownerOf is a session to which some of a prefix leads; 0: there is none.
+func (e *Engine) ownerOf(s *session, p netip.Prefix) handle {
+	v := e.vrfOf(s)
+	for _, r := range v.behind.Supernets(p) {
+		return r.session
+	}
+	for _, r := range v.behind.Subnets(p) {
+		return r.session
+	}
+	return 0
 }
 
 // leased reports whether a prefix is of pools, also of those that are leaving.

@@ -101,8 +101,8 @@ func (e *Engine) createPrimary(t *transaction, m *gtp.CreateRequest, made *sessi
 		return 0, gtp.CauseNoResources
 	}
 	kept, cause := e.lease(made, e.wholeOf(old), &m.EndUserAddress.Value, t.grant, t.call)
-	if cause == gtp.CauseAddressesOccupied && e.releasing != 0 {
-		e.release(releaseBurst, t.call)
+	if cause != 0 && e.releasing != 0 {
+		e.releaseFor(made, m.EndUserAddress.Value, t.grant, t.call)
 		old = e.contextsOf(made.marks)[made.tid] // it may have been one of those
 		kept, cause = e.lease(made, e.wholeOf(old), &m.EndUserAddress.Value, t.grant, t.call)
 	}
@@ -117,7 +117,7 @@ func (e *Engine) createPrimary(t *transaction, m *gtp.CreateRequest, made *sessi
 	if t.grant != nil && t.grant.Terms != (Terms{}) {
 		e.terms[sh] = t.grant.Terms
 	}
-	e.giveRoutes(sh, s, t.grant)
+	e.giveRoutes(sh, s, t.grant, t.call)
 	e.account(sh, a, m, t.grant, t.call)
 	x := e.addCreated(t, m, sh, s, user)
 	e.schedule(sh, s, t.call)

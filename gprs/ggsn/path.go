@@ -177,6 +177,29 @@ func (e *Engine) release(most int, c call) {
 	}
 }
 
+// releaseFor ends some of the sessions that are to go, and in any case those that have the addresses which a
+// session is to have.
+func (e *Engine) releaseFor(s *session, asks gtp.EndUserAddress, g *Grant, c call) {
+	e.release(releaseBurst, c)
+	own, v := e.service(s, e.accessPoint(s)), e.vrfOf(s)
+	want, _ := g.wanted(asks, &own)
+	if a, is := want.Static4(); is {
+		e.releaseOne(v.by4[number4(a)], c)
+	}
+	if a, is := want.Static6(); is {
+		e.releaseOne(v.by6[prefix6(a)], c)
+	}
+}
+
+// releaseOne ends a session if it is to go, and reports whether it was.
+func (e *Engine) releaseOne(h handle, c call) bool {
+	if h == 0 || !e.sessions.at(h).marked(markReleasing) {
+		return false
+	}
+	e.endSession(h, e.sessions.at(h).why, c)
+	return true
+}
+
 // event appends an event of now.
 func (c call) event(v Event) {
 	v.Time = c.now

@@ -23,6 +23,9 @@ import (
 type Journal struct {
 	// Fresh reports that there was none, and Clean that the last process has closed it.
 	Fresh, Clean bool
+	// Cut is how many octets were left out when it was opened: behind a record that is not whole, which a machine
+	// that loses its power may leave at the end, and a damaged disk anywhere.
+	Cut int64
 
 	path string
 
@@ -94,7 +97,7 @@ func (j *Journal) read() (map[string][]byte, error) {
 	records, n, clean := replay(all[len(journalMark):])
 	j.Clean = clean
 	j.size = int64(len(journalMark) + n)
-	j.base = j.size
+	j.base, j.Cut = j.size, int64(len(all))-j.size
 	if j.Fresh {
 		_, err = j.file.WriteAt(all, 0)
 	}
@@ -175,6 +178,13 @@ func (j *Journal) flush() error {
 	j.size += int64(len(j.pending))
 	j.pending = j.pending[:0]
 	return nil
+}
+
+// discard forgets what was put and not written.
+func (j *Journal) discard() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.pending = nil
 }
 
 // Sync has what was flushed reach the disk, and writes a journal anew in which more is out of date

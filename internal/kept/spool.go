@@ -5,7 +5,9 @@ package kept
 import (
 	"container/heap"
 	"encoding/binary"
+	"errors"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 )
@@ -18,7 +20,9 @@ type Spool struct {
 	journal *Journal
 	of      func(record []byte) (line string, passing bool)
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex          // guards what follows
+	dirty     map[uint64]struct{} // numbers of records that are not in the file as they are here
+	failing   bool                // the last was not written
 	waiting   map[uint64]*spooled
 	lines     map[string][]*spooled
 	ready     readyHeap // the first of each line that is not taken
@@ -33,6 +37,7 @@ type Spool struct {
 type spooled struct {
 	number  uint64
 	record  []byte
+	written bool // it, or what it has replaced, is in the file
 	line    string
 	passing bool
 	turn    int // how often it was postponed
@@ -45,6 +50,7 @@ const notReady = -1
 type SpoolInfo struct {
 	Records, Octets int
 	Refused         uint64 // records that found it full, but for passing ones
+	Cut             int64  // octets of the file that could not be read: see [Journal]
 	Passed          uint64 // passing records that later ones have replaced, or that found no room
 }
 
@@ -56,19 +62,19 @@ func OpenSpool(path string, limit int, of func(record []byte) (line string, pass
 	if err != nil {
 		return nil, err
 	}
-	s := &Spool{journal: journal, of: of, waiting: make(map[uint64]*spooled, len(records)), lines: map[string][]*spooled{}, limit: limit}
+	s := &Spool{journal: journal, of: of, waiting: make(map[uint64]*spooled, len(records)), lines: map[string][]*spooled{}, limit: limit, dirty: map[uint64]struct{}{}}
 	for _, key := range slices.Sorted(maps.Keys(records)) {
 		if len(key) == 8 { // another is of nobody
 			s.end = binary.BigEndian.Uint64([]byte(key))
 			line, passing := of(records[key])
-			s.add(line, passing, records[key])
+			s.add(line, passing, records[key]).written = true
 		}
 	}
 	return s, nil
 }
 
 // add appends a record to its line.
-func (s *Spool) add(line string, passing bool, record []byte) {
+func (s *Spool) add(line string, passing bool, record []byte) *spooled {
 	one := &spooled{number: s.end, record: record, line: line, passing: passing, place: notReady}
 	s.waiting[one.number] = one
 	s.lines[one.line] = append(s.lines[one.line], one)
@@ -77,6 +83,7 @@ func (s *Spool) add(line string, passing bool, record []byte) {
 	}
 	s.octets += len(record)
 	s.end++
+	return one
 }
 
 // Put appends a record, which [Spool.Flush] writes; false: there is no room for it.
@@ -97,11 +104,10 @@ func (s *Spool) Put(record []byte) bool {
 		return false
 	}
 	if old == nil {
-		s.journal.Put(spoolKey(s.end), record)
-		s.add(line, passing, record)
+		s.dirty[s.add(line, passing, record).number] = struct{}{}
 		return true
 	}
-	s.journal.Put(spoolKey(old.number), record) // the file has the one or the other, whenever the process ends
+	s.dirty[old.number] = struct{}{} // the file has the one or the other, whenever the process ends
 	s.octets += more
 	s.passed++
 	old.record, old.passing = record, passing
@@ -208,7 +214,11 @@ func (s *Spool) Done(n uint64) {
 func (s *Spool) remove(one *spooled) {
 	s.octets -= len(one.record)
 	delete(s.waiting, one.number)
-	s.journal.Put(spoolKey(one.number), nil)
+	if one.written {
+		s.dirty[one.number] = struct{}{}
+	} else {
+		delete(s.dirty, one.number)
+	}
 	if rest := s.lines[one.line][1:]; len(rest) > 0 {
 		s.lines[one.line] = rest
 		heap.Push(&s.ready, rest[0])
@@ -217,20 +227,77 @@ func (s *Spool) remove(one *spooled) {
 	}
 }
 
-// Flush writes what was put and what is done, and Sync has it outlive the machine: see [Journal].
-func (s *Spool) Flush() error { return s.journal.Flush() }
+// Flush writes what was put and what is done, and Sync has it outlive the machine: see [Journal]. What a full
+// disk has no room for it writes when there is some again, not all of it at once.
+func (s *Spool) Flush() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.flush(flushBurst)
+}
+
+// flushBurst is how many octets one Flush writes at least, if there are so many: where there is more, the
+// disk was full.
+const flushBurst = 4 << 20
+
+func (s *Spool) flush(most int) error {
+	for written := 0; written < most && len(s.dirty) > 0; {
+		numbers, octets := s.part()
+		for _, n := range numbers {
+			var record []byte // of one that is done: none
+			if one := s.waiting[n]; one != nil {
+				record = one.record
+			}
+			s.journal.Put(spoolKey(n), record)
+		}
+		if err := s.journal.Flush(); err != nil {
+			s.journal.discard() // they are here
+			s.failing = true
+			return err
+		}
+		s.failing = false
+		for _, n := range numbers {
+			delete(s.dirty, n)
+			if one := s.waiting[n]; one != nil {
+				one.written = true
+			}
+		}
+		written += octets
+	}
+	return nil
+}
+
+// part returns some of what is to be written, in its order, with about as many octets as a record may have; after
+// an error no more than one, so that it costs little to find out that the disk is full still.
+func (s *Spool) part() (numbers []uint64, octets int) {
+	for n := range s.dirty {
+		if octets >= maxRecord || s.failing && octets > 0 {
+			break
+		}
+		numbers = append(numbers, n)
+		octets += recordHeader + len(spoolKey(n))
+		if one := s.waiting[n]; one != nil {
+			octets += len(one.record)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers, octets
+}
 
 // Sync is that of [Journal].
 func (s *Spool) Sync() error { return s.journal.Sync() }
 
 // Close leaves the rest to a successor.
-func (s *Spool) Close() error { return s.journal.Close() }
+func (s *Spool) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return errors.Join(s.flush(math.MaxInt), s.journal.Close())
+}
 
 // Info returns how full it is.
 func (s *Spool) Info() SpoolInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return SpoolInfo{len(s.waiting), s.octets, s.refused, s.passed}
+	return SpoolInfo{Records: len(s.waiting), Octets: s.octets, Refused: s.refused, Cut: s.journal.Cut, Passed: s.passed}
 }
 
 // readyHeap is the container/heap of records to be taken.

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // openSpool opens one in which records are of one line that differ by the + or ~ behind them, and those with
@@ -280,4 +282,80 @@ func FuzzSpool(f *testing.F) {
 		}
 		_ = s.journal.file.Close()
 	})
+}
+
+// TestSpoolDiskFull writes what it could not while the disk was full as soon as there is room again, however much
+// that is, and nothing of what was done meanwhile: so a process that is killed then has lost nothing.
+func TestSpoolDiskFull(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "spool")
+	s := openSpool(t, path, 64<<20)
+	record := func(i int) []byte { return fmt.Appendf(nil, "%01000d", i) }
+	const before, meanwhile = 10, 9000
+	for i := range before + meanwhile {
+		s.Put(record(i))
+		if i < before {
+			if err := s.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	testutil.FullDisk(t, 1<<20, func() {
+		_, numbers := s.take()
+		for i, n := range numbers {
+			if i%2 == 0 {
+				s.Done(n)
+			}
+			if i%1000 == 0 && s.Flush() == nil {
+				t.Error("the disk is not full")
+			}
+		}
+	})
+	for range 1 + (meanwhile*1100)/flushBurst {
+		if err := s.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = s.journal.file.Close() // as the kernel does for a process that is killed
+	s = openSpool(t, path, 64<<20)
+	list, _ := s.take()
+	if len(list) != (before+meanwhile)/2 {
+		t.Fatalf("%d records are left, want %d", len(list), (before+meanwhile)/2)
+	}
+	for i, one := range list {
+		if one != string(record(2*i+1)) {
+			t.Fatalf("record %d is %q", i, one)
+		}
+	}
+}
+
+// TestSpoolDamaged tells how much of a file could not be read, and goes on with what is before that.
+func TestSpoolDamaged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "spool")
+	s := openSpool(t, path, 100)
+	for i := range 3 {
+		s.Put([]byte{'a' + byte(i)})
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const one = recordHeader + 8 + 1
+	text[len(journalMark)+one+recordHeader+8] ^= 1
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = openSpool(t, path, 100)
+	if info := s.Info(); info != (SpoolInfo{Records: 1, Octets: 1, Cut: 2*one + recordHeader}) { // with the mark of the first process
+		t.Errorf("%+v", info)
+	}
+	s.Put([]byte("d"))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s = openSpool(t, path, 100); s.Info() != (SpoolInfo{Records: 2, Octets: 2}) {
+		t.Errorf("%+v", s.Info())
+	}
 }

@@ -142,7 +142,7 @@ func TestWindowSlow(t *testing.T) {
 func TestWindowBack(t *testing.T) {
 	w := newWorld(t, func(s *Settings) { s.Servers = s.Servers[:1] })
 	socket, _, wire := w.send(1, accessRequest())
-	s := &w.c.servers[0]
+	s := w.c.servers[0]
 	s.dead, s.window.size, s.window.threshold = true, leastWindow, leastWindow
 	w.out.Reset()
 	w.c.HandleUDP(socket, first, answerTo(wire, secret, AccessAccept, true), w.now, &w.out)

@@ -52,8 +52,12 @@ func openAccountant(cfg *Settings, to radius.Settings, log *slog.Logger) (a *acc
 	if a.spool, err = kept.OpenSpool(kept.SavedPath(cfg.AccountingFile, cfg.Name, "ggsn-accounting"), cfg.AccountingSize, sessionOf); err != nil {
 		return nil, err
 	}
-	if left := a.spool.Info().Records; left > 0 {
-		log.Info("accounting goes on with what an earlier process has left", "records", left)
+	left := a.spool.Info()
+	if left.Cut > 0 {
+		log.Error("accounting records of an earlier process are lost, for the rest of the file cannot be read", "octets", left.Cut)
+	}
+	if left.Records > 0 {
+		log.Info("accounting goes on with what an earlier process has left", "records", left.Records)
 	}
 	if err = a.open(cfg, to, log); err != nil {
 		return nil, errors.Join(err, a.spool.Close())

@@ -7,15 +7,13 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // chargeLine is the record of the context of told.
@@ -69,7 +67,7 @@ func TestChargingTorn(t *testing.T) {
 	c := &charger{log: slog.New(slog.DiscardHandler), path: path, name: "ggsn", at: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
 	stop := told(ggsn.ContextDeleted, ggsn.EndIdle)
 	c.add([]ggsn.Event{stop})
-	filesOf(t, len(torn)+3*len(chargeLine), func() { c.add([]ggsn.Event{stop, stop, stop}) })
+	testutil.FullDisk(t, len(torn)+3*len(chargeLine), func() { c.add([]ggsn.Event{stop, stop, stop}) })
 	c.add([]ggsn.Event{stop})
 	if text, err := os.ReadFile(path); err != nil || string(text) != torn+"\n"+chargeLine+chargeLine {
 		t.Errorf("%v\n%s", err, text)
@@ -77,24 +75,6 @@ func TestChargingTorn(t *testing.T) {
 	if c.written.Load() != 2 || c.lost.Load() != 3 {
 		t.Errorf("%d written, %d lost", c.written.Load(), c.lost.Load())
 	}
-}
-
-// filesOf calls f while files of this process can have so many octets alone: as if the disk were full.
-func filesOf(t *testing.T, size int, f func()) {
-	t.Helper()
-	signal.Ignore(unix.SIGXFSZ)
-	defer signal.Reset(unix.SIGXFSZ)
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
-		t.Fatal(err)
-	}
-	small := limit
-	small.Cur = uint64(size)
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &small); err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Setrlimit(unix.RLIMIT_FSIZE, &limit)
-	f()
 }
 
 // charges reads charging records.

@@ -1,0 +1,37 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+)
+
+// TestReleasedGives: what a session has that is to go with an SGSN that has restarted, a terminal gets that comes
+// after the restart, by another NSAPI: the addresses that are its alone, and the networks behind it.
+func TestReleasedGives(t *testing.T) {
+	w := newWorld(t, func(s *Settings) {
+		withStatic(s)
+		routedSettings(s)
+	})
+	grant := Grant{Routes: append(routes("172.20.1.0/24", "172.20.2.0/25"), Route{netip.MustParsePrefix("2001:db8:9000:4200::/56"), true})}
+	for n := range uint8(2) {
+		m := w.createRequest(testIMSI(1), "dual", gtp.PDPTypeIPv4v6)
+		m.NSAPI, m.TEIDData, m.Recovery = 5+n, 0x1001+uint32(n), gtp.Some(n)
+		_, a := w.asks(m)
+		var r gtp.CreateResponse
+		w.answer(w.authorize(a.Ticket, grant), &r)
+		if got := r.EndUserAddress.Value; r.Cause != gtp.CauseAccepted || got.IPv4 != netip.MustParseAddr(own4) || !netip.MustParsePrefix(own6).Contains(got.IPv6) {
+			t.Fatalf("by NSAPI %d: %v, %v", 5+n, r.Cause, got)
+		}
+		if f := w.e.stats.RoutesRefused; f != [NumRouteFaults]uint64{} {
+			t.Errorf("by NSAPI %d: routes refused %v", 5+n, f)
+		}
+		grant.Routes[1].Prefix = netip.MustParsePrefix("172.20.2.0/24") // around what it had
+	}
+	if w.tick(0); w.e.contexts.used() != 1 || w.e.stats.Ended[EndPeerRestart] != 1 {
+		t.Errorf("%d contexts, ended %v", w.e.contexts.used(), w.e.stats.Ended)
+	}
+}
