@@ -263,7 +263,12 @@ func TestCloseOutlivesRestart(t *testing.T) {
 	e.sockets.close()
 	e.readers.Wait()
 	defer first.Abort("it is gone")
-	silent, err := net.ListenPacket("udp4", fmt.Sprintf("127.0.0.1:%d", e.addr.UDP)) // else its host would say that it is gone
+	at := fmt.Sprintf("127.0.0.1:%d", e.addr.UDP)
+	silent, err := net.ListenPacket("udp4", at) // else its host would say that it is gone
+	for try := 0; errors.Is(err, syscall.EADDRINUSE) && try < 1000; try++ {
+		time.Sleep(time.Millisecond) // who is sending has the socket until then
+		silent, err = net.ListenPacket("udp4", at)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
