@@ -134,7 +134,8 @@ func drawTestbed(ctx context.Context, e *lab.Env, name string, w testbedWorld) (
 			return nil, err
 		}
 	}
-	if err := n.start(ctx); err != nil {
+	// Packets that the GGSN hands over together are one to a cable, and to a capture.
+	if err := errors.Join(n.ggsn.DisableOffloads("gi"), n.start(ctx)); err != nil {
 		return nil, err
 	}
 	_, err = together(2, func(i int) (struct{}, error) {
