@@ -45,7 +45,8 @@ func (r *resolver) cached(a dns64.Ask, client netip.Addr) (dns64.Result, bool) {
 	return result, ok
 }
 
-// join waits for a question with those who asked it already, or asks it.
+// join waits for a question with those who asked it already, or asks it, unless it has been answered since it was
+// looked for in the cache.
 func (r *resolver) join(a dns64.Ask, client netip.Addr) *flight {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,12 +58,23 @@ func (r *resolver) join(a dns64.Ask, client netip.Addr) *flight {
 		}
 		return f
 	}
+	if result, ok := r.cache.Get(a, client, time.Now()); ok {
+		r.counters.hits.Add(1)
+		return landed(result)
+	}
 	r.counters.misses.Add(1)
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &flight{begun: time.Now(), done: make(chan struct{}), cancel: cancel, waiters: 1, client: client}
 	r.waiting[a] = f
 	servers := r.servers
 	r.background(func() { r.fly(ctx, a, f, servers) })
+	return f
+}
+
+// landed is the flight of a question that has been answered.
+func landed(result dns64.Result) *flight {
+	f := &flight{begun: time.Now(), done: make(chan struct{}), result: result, cancel: func() {}, waiters: 1}
+	close(f.done)
 	return f
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
+	"github.com/isthmus-net/isthmus/translate/dns64"
 )
 
 const (
@@ -58,6 +59,32 @@ func TestCacheAndMerging(t *testing.T) {
 	}
 	if r.value("tcp_queries_total", "") != 1 || r.value("udp_queries_total", "") != 20 || r.value("cache_entries", "") != 2 {
 		t.Error("counters")
+	}
+}
+
+// TestAnsweredMeanwhile has a query join a question that was answered after it had looked for that in the cache: it is not
+// asked again.
+func TestAnsweredMeanwhile(t *testing.T) {
+	u := answering(t, netip.AddrPort{}, records(aRecord))
+	r := serve(t, nil, u.at)
+	only(t, r.query(t, "udp", nil), made)
+	asked := u.asked.Load()
+	client := netip.MustParseAddr("127.0.0.1")
+	for _, kind := range []uint16{dns.TypeAAAA, dns.TypeA} {
+		a := dns64.Ask{Name: "host.example.net.", Type: kind, Class: dns.ClassINET}
+		f := r.resolver.join(a, client)
+		select {
+		case <-f.done:
+		default:
+			t.Errorf("%s is waited for", dns.TypeToString[kind])
+		}
+		r.resolver.part(a, f)
+		if f.copy().Msg == nil {
+			t.Errorf("%s has no answer", dns.TypeToString[kind])
+		}
+	}
+	if u.asked.Load() != asked {
+		t.Error("the upstream was asked again")
 	}
 }
 
