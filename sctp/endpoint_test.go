@@ -247,7 +247,9 @@ func TestAllAddresses(t *testing.T) {
 // TestCloseOutlivesRestart has a peer vanish without a word, and begin again, when our user has closed the association: it
 // ends all the same, since no one else would end it.
 func TestCloseOutlivesRestart(t *testing.T) {
-	l := listen(t, onLoopback(), "sctp4+udp", "127.0.0.1:0")
+	slow := Defaults()
+	slow.RTOInitial, slow.RTOMin = 30*time.Second, 30*time.Second
+	l := listen(t, &Config{UDPPort: AnyPort, Parameters: &slow}, "sctp4+udp", "127.0.0.1:0")
 	e, err := onLoopback().Open(context.Background(), "sctp4+udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -260,6 +262,7 @@ func TestCloseOutlivesRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer e.Close()
 	e.sockets.close()
 	e.readers.Wait()
 	defer first.Abort("it is gone")
@@ -273,6 +276,9 @@ func TestCloseOutlivesRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := server.Write([]byte("to nobody")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := silent.ReadFrom(make([]byte, 1500)); err != nil { // the next one is sent after RTO.Min
 		t.Fatal(err)
 	}
 	server.Close()
