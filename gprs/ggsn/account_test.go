@@ -58,6 +58,10 @@ func TestAccount(t *testing.T) {
 		t.Fatalf("counted %+v", counted)
 	}
 	w.up(c, udp4(c.four(), server, 64, 0))
+	// What goes no further, since it is for the link or its hop limit is over, was carried as well.
+	w.solicit(c)
+	w.up(c, udp4(c.four(), server, 1, 10))
+	w.up(c, udp6(c.six(), host6, 1, 20))
 	if w.remove(c.TEIDControl.Value, 5, true) != gtp.CauseAccepted {
 		t.Fatal("it cannot be deleted")
 	}

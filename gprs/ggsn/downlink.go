@@ -148,10 +148,8 @@ func (e *Engine) clamp(p []byte, mtu int) {
 // encapsulate sends a packet to a terminal as a G-PDU.
 func (e *Engine) encapsulate(c call, x handle, s *session, p []byte) {
 	u := e.contexts.at(x)
-	u.down.Packets++
-	u.down.Octets += uint64(len(p))
-	e.stats.Down.Packets++
-	e.stats.Down.Octets += uint64(len(p))
+	u.down.add(len(p))
+	e.stats.Down.add(len(p))
 	addr := e.peers.at(u.user).addr
 	socket := Socket(userPath(s.version)).of(addr)
 	h := gtp.Header{Version: s.version, Type: gtp.TypeGPDU, TEID: u.peerTEID}

@@ -53,6 +53,12 @@ type Stats struct {
 // Traffic is how much passed: packets, and octets of the inner packets.
 type Traffic struct{ Packets, Octets uint64 }
 
+// add counts a packet.
+func (t *Traffic) add(octets int) {
+	t.Packets++
+	t.Octets += uint64(octets)
+}
+
 // Sizes are how full the tables are.
 type Sizes struct {
 	Sessions, Contexts, Peers int

@@ -121,7 +121,7 @@ func (e *Engine) up4(c call, x handle, u *pdpContext, s *session, p []byte) Reas
 	case owner == u.session || !special.Forwarded4(dst):
 		return BadDestination
 	}
-	if !u.send(c, s, len(p)) {
+	if !e.maySend(c, u, s, len(p)) {
 		return OverRate
 	}
 	o := origin{vrf: e.accessPoint(s).VRF, context: x}
@@ -147,7 +147,7 @@ func (e *Engine) up6(c call, x handle, u *pdpContext, s *session, p packet.IPv6)
 	}
 	switch {
 	case staysOnLink(to):
-		u.seen(c, len(p))
+		e.seen(c, u, len(p))
 		return e.toRouter(c, x, s, p)
 	case to>>56 == 0xff:
 		return Multicast
@@ -160,7 +160,7 @@ func (e *Engine) up6(c call, x handle, u *pdpContext, s *session, p packet.IPv6)
 	if owner == u.session || !special.Forwarded6(dst) {
 		return BadDestination
 	}
-	if !u.send(c, s, len(p)) {
+	if !e.maySend(c, u, s, len(p)) {
 		return OverRate
 	}
 	o := origin{vrf: e.accessPoint(s).VRF, context: x}
@@ -185,19 +185,19 @@ func (e *Engine) link(s *session) link.Link {
 	return link.Link{Prefix: s.prefix, More: e.accessPoint(s).morePrefixes(s), ID: s.interfaceID, Former: e.formerLink(s)}
 }
 
-// seen counts a packet of the terminal.
-func (u *pdpContext) seen(c call, octets int) {
+// seen counts a packet of the terminal, for its accounts and for all of them alike, whatever becomes of it.
+func (e *Engine) seen(c call, u *pdpContext, octets int) {
 	u.lastSeen = c.seconds()
-	u.up.Packets++
-	u.up.Octets += uint64(octets)
+	u.up.add(octets)
+	e.stats.Up.add(octets)
 }
 
-// send reports whether the terminal may send so much now, and counts what it may.
-func (u *pdpContext) send(c call, s *session, octets int) bool {
+// maySend reports whether the terminal may send so much now, and counts what it may.
+func (e *Engine) maySend(c call, u *pdpContext, s *session, octets int) bool {
 	if !u.up.pass(&s.up, u.aggregate, octets, c) {
 		return false
 	}
-	u.seen(c, octets)
+	e.seen(c, u, octets)
 	return true
 }
 
@@ -205,8 +205,6 @@ func (u *pdpContext) send(c call, s *session, octets int) bool {
 // has its destination. One inside that no terminal has is nowhere: the network would send it
 // back.
 func (e *Engine) forward(c call, o origin, s *session, p []byte, to handle, inside bool) Reason {
-	e.stats.Up.Packets++
-	e.stats.Up.Octets += uint64(len(p))
 	a := e.accessPoint(s)
 	way := a.UserToUser
 	if to != 0 {
