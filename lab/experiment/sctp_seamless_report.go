@@ -13,7 +13,7 @@ import (
 // seamlessReport shows what handovers cost.
 func seamlessReport(f *seamlessFound) *report.Report {
 	r := &report.Report{
-		Experiment: sctpSeamlessName, Title: "Handovers between WLAN and UMTS", Peer: "MPTCP",
+		Experiment: sctpSeamlessName, Title: "Handovers between WLAN and UMTS", Peer: "MPTCP Reno",
 		Notes: []string{
 			fmt.Sprintf("A message of %d octets each %v in both directions. Gaps are the longest time between two deliveries, in the middle of which the WLAN goes: the time between messages is in them.", cutSize, cutEvery),
 			"The terminal is on a WLAN behind IEEE 802.1X and on UMTS behind SGSN and GGSN, the server has one address; SCTP has default parameters. Round trips are of pings right before.",
@@ -44,7 +44,8 @@ func seamlessReport(f *seamlessFound) *report.Report {
 		r.Figures = append(r.Figures,
 			report.Figure{Name: kind.String() + ": gap to the terminal", Unit: "ms", Decimals: 1, Isthmus: seamlessValue(moves, seamlessMove.gapDown), Peer: f.peer(kind)},
 			report.Figure{Name: kind.String() + ": gap to the terminal, 95 % of them", Unit: "ms", Decimals: 1, Isthmus: seamlessPercentile(moves, seamlessMove.gapDown)},
-			report.Figure{Name: kind.String() + ": gap from the terminal", Unit: "ms", Decimals: 1, Isthmus: seamlessValue(moves, seamlessMove.gapUp)})
+			report.Figure{Name: kind.String() + ": gap from the terminal", Unit: "ms", Decimals: 1, Isthmus: seamlessValue(moves, seamlessMove.gapUp)},
+			report.Figure{Name: kind.String() + ": gap from the terminal, 95 % of them", Unit: "ms", Decimals: 1, Isthmus: seamlessPercentile(moves, seamlessMove.gapUp)})
 		if shaky := f.shaky[kind]; len(shaky) > 0 {
 			r.Figures = append(r.Figures,
 				report.Figure{Name: kind.String() + ", with jitter: gap to the terminal", Unit: "ms", Decimals: 1, Isthmus: seamlessValue(shaky, seamlessMove.gapDown)},

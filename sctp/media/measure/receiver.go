@@ -98,9 +98,9 @@ type Sender struct {
 	Moved  uint64 // again, when the early probe was answered
 }
 
-// Ratio is that of retransmitted to sent chunks; copies of the early probe are none, what is moved by it is.
+// Ratio is that of chunks that were sent again, or by two paths at once, to all that were sent.
 func (s *Sender) Ratio() float64 {
-	again := s.Late + s.Fast + s.Moved
+	again := s.Late + s.Fast + s.Copies + s.Moved
 	if s.Sent+again == 0 {
 		return 0
 	}
