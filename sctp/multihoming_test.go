@@ -238,6 +238,29 @@ func TestLinkDownAndUp(t *testing.T) {
 	}
 }
 
+// TestNoLinkEvents has an association that goes by the RFCs alone stay on a link that is down, until timeouts tell; a program
+// may have it leave.
+func TestNoLinkEvents(t *testing.T) {
+	t.Parallel()
+	n := newTestNetwork(t)
+	par := Defaults()
+	par.RTOInitial, par.RTOMin, par.RTOMax, par.EarlyProbe, par.LinkEvents = 20*time.Second, 20*time.Second, 20*time.Second, false, false
+	client, server := n.connect(&Config{Parameters: &par}, "sctp4+udp", server4+":5000")
+	confirmedBoth(t, 2, client, server)
+	n.link("a", false)
+	local, e := netip.MustParseAddr(clientA4), client.endpoint
+	for up := true; up; time.Sleep(time.Millisecond) {
+		turn := e.begin()
+		up = e.present[local]
+		e.finish(turn)
+	}
+	sendsBy(t, client, clientA4)
+	if err := client.LinkDown(local); err != nil {
+		t.Error(err)
+	}
+	sendsBy(t, client, clientB4)
+}
+
 // sendsBy fails the test unless the association sends from an address.
 func sendsBy(t testing.TB, c *Conn, local string) {
 	t.Helper()

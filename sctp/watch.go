@@ -58,7 +58,8 @@ func (e *Endpoint) look() {
 
 // follow has an association use the addresses that the host has, as far as the peer takes that: new ones are added,
 // those that went are deleted, both in one request, so that one may take the place of the other (RFC 5061 section
-// 5.3). By an address whose link is down, or which cannot be deleted, nothing is sent.
+// 5.3). By an address whose link is down, or which cannot be deleted, nothing is sent; of links see
+// [Parameters.LinkEvents].
 func (c *Conn) follow(before map[netip.Addr]bool, t turn) {
 	if !c.established() {
 		return
@@ -82,7 +83,7 @@ func (c *Conn) follow(before map[netip.Addr]bool, t turn) {
 		}
 		if up {
 			c.a.LinkUp(a, t.now, t.Output)
-		} else {
+		} else if c.a.Parameters().LinkEvents {
 			c.a.LinkDown(a, t.now, t.Output)
 		}
 	}

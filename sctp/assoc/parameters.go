@@ -22,6 +22,10 @@ type Parameters struct {
 	// EarlyProbe has another path asked, and taken, long before a timeout tells that one is broken, and data moved at
 	// once when the peer says so. It goes beyond the RFCs.
 	EarlyProbe bool
+	// LinkEvents has data leave an address of this host, and the peer asked to send elsewhere, as soon as the kernel says
+	// that its link carries nothing: a handover that is announced. It goes beyond the RFCs, too. What a program itself
+	// says by LinkDown counts without.
+	LinkEvents bool
 
 	// What the peer is offered; it is used if the peer offers it, too.
 	PartialReliability bool // messages may be given up (RFC 3758)
@@ -56,7 +60,7 @@ func Defaults() Parameters {
 			PathMaxRetrans: 5, HeartbeatInterval: 30 * time.Second, MaxMTU: 1500,
 		},
 		AssociationMaxRetrans: 10, MaxInitRetrans: 8, CookieLife: time.Minute,
-		EarlyProbe: true, PartialReliability: true, AddressChanges: true,
+		EarlyProbe: true, LinkEvents: true, PartialReliability: true, AddressChanges: true,
 		MaxBurst: 4, HeartbeatMaxBurst: 1, SACKDelay: 200 * time.Millisecond,
 		StreamsOut: 10, StreamsIn: 2048, SendBuffer: 256 << 10, ReceiveBuffer: 256 << 10,
 	}

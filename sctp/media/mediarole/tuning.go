@@ -20,6 +20,7 @@ type Tuning struct {
 	HeartbeatInterval time.Duration `name:"heartbeat-interval" default:"30s" help:"HB.interval; 0s is no heartbeats (${default})."`
 	SACKDelay         time.Duration `name:"sack-delay" default:"200ms" help:"How long an acknowledgement may wait (${default})."`
 	EarlyProbe        bool          `name:"early-probe" default:"true" negatable:"" help:"Try another path after two silent round trips, beyond the RFCs (${default})."`
+	LinkEvents        bool          `name:"link-events" default:"true" negatable:"" help:"Leave a link as soon as the kernel says that it is down, beyond the RFCs (${default})."`
 	Buffer            int           `name:"buffer" default:"1048576" help:"Octets of the send and of the receive buffer (${default})."`
 	MTU               int           `name:"mtu" default:"1500" help:"Largest packets of IP that are tried (${default})."`
 }
@@ -44,7 +45,9 @@ func (t *Tuning) keys() []key.Key {
 		key.Of("heartbeat_interval", &t.HeartbeatInterval, "30s", key.Duration(0, longestTime), key.Live, "HB.interval: how often an idle path is asked; 0s is never."),
 		key.Of("sack_delay", &t.SACKDelay, "200ms", key.Duration(0, 500*time.Millisecond), key.Live, "How long an acknowledgement may wait."),
 		key.Of("early_probe", &t.EarlyProbe, true, key.Bool, key.Live,
-			"Try another path after two silent round trips, beyond the RFCs. false: strictly by these."),
+			"Try another path after two silent round trips, beyond the RFCs."),
+		key.Of("link_events", &t.LinkEvents, true, key.Bool, key.Live,
+			"Leave a link of this host as soon as the kernel says that it is down, beyond the RFCs."),
 		key.Of("buffer", &t.Buffer, 1<<20, key.Integer[int](leastBuffer, mostBuffer), key.Restart, "Octets of the send buffer, and of the receive buffer, of each association."),
 		key.Of("mtu", &t.MTU, 1500, key.Integer[int](576, 65535), key.Live, "Largest packets of IP that are tried."),
 	}
@@ -58,7 +61,7 @@ func (t *Tuning) parameters() sctp.Parameters {
 	if p.HeartbeatInterval = t.HeartbeatInterval; t.HeartbeatInterval == 0 {
 		p.HeartbeatInterval = -1
 	}
-	p.SACKDelay, p.EarlyProbe, p.MaxMTU = t.SACKDelay, t.EarlyProbe, t.MTU
+	p.SACKDelay, p.EarlyProbe, p.LinkEvents, p.MaxMTU = t.SACKDelay, t.EarlyProbe, t.LinkEvents, t.MTU
 	p.SendBuffer, p.ReceiveBuffer = t.Buffer, t.Buffer
 	return p
 }
