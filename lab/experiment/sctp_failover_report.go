@@ -44,6 +44,7 @@ func sctpFailoverReport(f *sctpFound, curves *sctpCurves) *report.Report {
 		{Name: "the same by RFC 7829, 95 % of them", Unit: "ms", Decimals: 1, Isthmus: report.Milliseconds(percentileGap(f.strict))},
 		{Name: "silent cut, early probe: longest time between two deliveries", Unit: "ms", Decimals: 1, Isthmus: sctpGaps(f.early)},
 		{Name: "the same, 95 % of them", Unit: "ms", Decimals: 1, Isthmus: report.Milliseconds(percentileGap(f.early))},
+		{Name: "these cuts: RTO of the WLAN at the cut, by equation 2 and RTO.Min", Unit: "ms", Decimals: 1, Isthmus: sctpRTOs(slices.Concat(f.strict, f.early))},
 		{Name: "silent cut, server with one address: longest time between two deliveries", Unit: "ms", Decimals: 1, Isthmus: sctpGaps(f.beside), Peer: f.gapsMPTCP()},
 		{Name: figureSCTPMPTCP, Decimals: 2, Isthmus: f.ratioMPTCP(), Must: must(sctpFailoverName, figureSCTPMPTCP)},
 		{Name: fmt.Sprintf(figureSCTPAlive, f.row), Unit: "%", Isthmus: report.Measured(100 * float64(f.alive) / float64(f.row)), Must: must(sctpFailoverName, figureSCTPAlive)},
@@ -97,6 +98,14 @@ func (f *sctpFound) ratioMPTCP() report.Value {
 func sctpGaps(cuts []sctpCut) (v report.Value) {
 	for _, c := range cuts {
 		v.Samples = append(v.Samples, inMilliseconds(c.gap))
+	}
+	return v
+}
+
+// sctpRTOs are what a timeout took right before the cuts.
+func sctpRTOs(cuts []sctpCut) (v report.Value) {
+	for _, c := range cuts {
+		v.Samples = append(v.Samples, inMilliseconds(c.rto))
 	}
 	return v
 }
