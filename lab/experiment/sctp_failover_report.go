@@ -40,12 +40,12 @@ func sctpFailoverReport(f *sctpFound, curves *sctpCurves) *report.Report {
 		{Name: figureSCTPLaw, Decimals: 2, Isthmus: worst, Must: must(sctpFailoverName, figureSCTPLaw)},
 		{Name: figureSCTPStrict, Unit: "ms", Decimals: 1, Isthmus: strict, Must: must(sctpFailoverName, figureSCTPStrict)},
 		{Name: figureSCTPEarly, Unit: "ms", Decimals: 1, Isthmus: early, Must: must(sctpFailoverName, figureSCTPEarly)},
-		{Name: "silent cut, by RFC 7829: longest time between two deliveries", Unit: "ms", Decimals: 1, Isthmus: sctpGaps(f.strict)},
-		{Name: "the same by RFC 7829, 95 % of them", Unit: "ms", Decimals: 1, Isthmus: report.Milliseconds(percentileGap(f.strict))},
-		{Name: "silent cut, early probe: longest time between two deliveries", Unit: "ms", Decimals: 1, Isthmus: sctpGaps(f.early)},
-		{Name: "the same, 95 % of them", Unit: "ms", Decimals: 1, Isthmus: report.Milliseconds(percentileGap(f.early))},
-		{Name: "these cuts: RTO of the WLAN at the cut, by equation 2 and RTO.Min", Unit: "ms", Decimals: 1, Isthmus: sctpRTOs(slices.Concat(f.strict, f.early))},
-		{Name: "silent cut, server with one address: longest time between two deliveries", Unit: "ms", Decimals: 1, Isthmus: sctpGaps(f.beside), Peer: f.gapsMPTCP()},
+		{Name: "silent cut, by RFC 7829: longest time between two deliveries", Unit: "ms", Decimals: 1, Isthmus: timesOf(f.strict, sctpCut.silence)},
+		{Name: "the same by RFC 7829, 95 % of them", Unit: "ms", Decimals: 1, Isthmus: most95(f.strict, sctpCut.silence)},
+		{Name: "silent cut, early probe: longest time between two deliveries", Unit: "ms", Decimals: 1, Isthmus: timesOf(f.early, sctpCut.silence)},
+		{Name: "the same, 95 % of them", Unit: "ms", Decimals: 1, Isthmus: most95(f.early, sctpCut.silence)},
+		{Name: "these cuts: RTO of the WLAN at the cut, by equation 2 and RTO.Min", Unit: "ms", Decimals: 1, Isthmus: timesOf(slices.Concat(f.strict, f.early), func(c sctpCut) time.Duration { return c.rto })},
+		{Name: "silent cut, server with one address: longest time between two deliveries", Unit: "ms", Decimals: 1, Isthmus: timesOf(f.beside, sctpCut.silence), Peer: f.gapsMPTCP()},
 		{Name: figureSCTPMPTCP, Decimals: 2, Isthmus: f.ratioMPTCP(), Must: must(sctpFailoverName, figureSCTPMPTCP)},
 		{Name: fmt.Sprintf(figureSCTPAlive, f.row), Unit: "%", Isthmus: report.Measured(100 * float64(f.alive) / float64(f.row)), Must: must(sctpFailoverName, figureSCTPAlive)},
 		{Name: "the same: longest time between two deliveries", Unit: "ms", Decimals: 1, Isthmus: report.Milliseconds(f.silence)},
@@ -82,53 +82,40 @@ func (f *sctpFound) gapsMPTCP() report.Value {
 	if f.noMPTCP != "" {
 		return report.None(f.noMPTCP)
 	}
-	return sctpGaps(f.mptcp)
+	return timesOf(f.mptcp, sctpCut.silence)
 }
 
 // ratioMPTCP is the gap of MPTCP to ours, medians both.
 func (f *sctpFound) ratioMPTCP() report.Value {
-	theirs, ours := f.gapsMPTCP(), sctpGaps(f.beside)
+	theirs, ours := f.gapsMPTCP(), timesOf(f.beside, sctpCut.silence)
 	if !theirs.Known() || !ours.Known() {
 		return theirs
 	}
 	return report.Measured(theirs.Median() / ours.Median())
 }
 
-// sctpGaps are the times without a delivery.
-func sctpGaps(cuts []sctpCut) (v report.Value) {
-	for _, c := range cuts {
-		v.Samples = append(v.Samples, inMilliseconds(c.gap))
+// timesOf are times of cuts or moves, in ms.
+func timesOf[T any](all []T, of func(T) time.Duration) (v report.Value) {
+	for _, one := range all {
+		v.Samples = append(v.Samples, inMilliseconds(of(one)))
 	}
 	return v
 }
 
-// sctpRTOs are what a timeout took right before the cuts.
-func sctpRTOs(cuts []sctpCut) (v report.Value) {
-	for _, c := range cuts {
-		v.Samples = append(v.Samples, inMilliseconds(c.rto))
+// most95 is what 95 % of them do not go over.
+func most95[T any](all []T, of func(T) time.Duration) report.Value {
+	times := slices.Sorted(slices.Values(timesOf(all, of).Samples))
+	if len(times) == 0 {
+		return report.Measured(0)
 	}
-	return v
+	return report.Measured(times[(len(times)*95+99)/100-1])
 }
 
-// sctpBeyond is how much longer they are than so many round trips of the new way, and another time.
-func sctpBeyond(cuts []sctpCut, trips int, and time.Duration) (v report.Value) {
-	for _, c := range cuts {
-		v.Samples = append(v.Samples, inMilliseconds(c.gap-time.Duration(trips)*c.rtt-and))
-	}
-	return v
+func (c sctpCut) silence() time.Duration { return c.gap }
+
+// sctpBeyond is how much longer silences are than so many round trips of the new way, and another time.
+func sctpBeyond(cuts []sctpCut, trips int, and time.Duration) report.Value {
+	return timesOf(cuts, func(c sctpCut) time.Duration { return c.gap - time.Duration(trips)*c.rtt - and })
 }
 
 func inMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// percentileGap is the time that 95 % of the cuts do not go over.
-func percentileGap(cuts []sctpCut) time.Duration {
-	if len(cuts) == 0 {
-		return 0
-	}
-	gaps := make([]time.Duration, len(cuts))
-	for i, c := range cuts {
-		gaps[i] = c.gap
-	}
-	slices.Sort(gaps)
-	return gaps[(len(gaps)*95+99)/100-1]
-}

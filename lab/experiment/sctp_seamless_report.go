@@ -29,7 +29,7 @@ func seamlessReport(f *seamlessFound) *report.Report {
 			trips = 2
 		}
 		beyond := func(half int, gap func(seamlessMove) time.Duration) report.Value {
-			return seamlessValue(moves, func(m seamlessMove) time.Duration { return gap(m) - time.Duration(half)*m.trip/2 })
+			return timesOf(moves, func(m seamlessMove) time.Duration { return gap(m) - time.Duration(half)*m.trip/2 })
 		}
 		down := 2 * trips
 		if kind == seamlessBefore {
@@ -42,14 +42,14 @@ func seamlessReport(f *seamlessFound) *report.Report {
 			r.Figures = append(r.Figures, report.Figure{Name: name, Unit: "ms", Decimals: 1, Isthmus: beyond(1, seamlessMove.gapUp), Must: must(sctpSeamlessName, name)})
 		}
 		r.Figures = append(r.Figures,
-			report.Figure{Name: kind.String() + ": gap to the terminal", Unit: "ms", Decimals: 1, Isthmus: seamlessValue(moves, seamlessMove.gapDown), Peer: f.peer(kind)},
-			report.Figure{Name: kind.String() + ": gap to the terminal, 95 % of them", Unit: "ms", Decimals: 1, Isthmus: seamlessPercentile(moves, seamlessMove.gapDown)},
-			report.Figure{Name: kind.String() + ": gap from the terminal", Unit: "ms", Decimals: 1, Isthmus: seamlessValue(moves, seamlessMove.gapUp)},
-			report.Figure{Name: kind.String() + ": gap from the terminal, 95 % of them", Unit: "ms", Decimals: 1, Isthmus: seamlessPercentile(moves, seamlessMove.gapUp)})
+			report.Figure{Name: kind.String() + ": gap to the terminal", Unit: "ms", Decimals: 1, Isthmus: timesOf(moves, seamlessMove.gapDown), Peer: f.peer(kind)},
+			report.Figure{Name: kind.String() + ": gap to the terminal, 95 % of them", Unit: "ms", Decimals: 1, Isthmus: most95(moves, seamlessMove.gapDown)},
+			report.Figure{Name: kind.String() + ": gap from the terminal", Unit: "ms", Decimals: 1, Isthmus: timesOf(moves, seamlessMove.gapUp)},
+			report.Figure{Name: kind.String() + ": gap from the terminal, 95 % of them", Unit: "ms", Decimals: 1, Isthmus: most95(moves, seamlessMove.gapUp)})
 		if shaky := f.shaky[kind]; len(shaky) > 0 {
 			r.Figures = append(r.Figures,
-				report.Figure{Name: kind.String() + ", with jitter: gap to the terminal", Unit: "ms", Decimals: 1, Isthmus: seamlessValue(shaky, seamlessMove.gapDown)},
-				report.Figure{Name: kind.String() + ", with jitter: gap to the terminal, 95 % of them", Unit: "ms", Decimals: 1, Isthmus: seamlessPercentile(shaky, seamlessMove.gapDown)})
+				report.Figure{Name: kind.String() + ", with jitter: gap to the terminal", Unit: "ms", Decimals: 1, Isthmus: timesOf(shaky, seamlessMove.gapDown)},
+				report.Figure{Name: kind.String() + ", with jitter: gap to the terminal, 95 % of them", Unit: "ms", Decimals: 1, Isthmus: most95(shaky, seamlessMove.gapDown)})
 		}
 		r.Figures = append(r.Figures, callFigures(kind, f.calls[kind])...)
 		if slices.Contains(mptcpKinds, kind) {
@@ -59,10 +59,10 @@ func seamlessReport(f *seamlessFound) *report.Report {
 	}
 	back := slices.Concat(f.moves[seamlessAnnounced], f.moves[seamlessBefore])
 	r.Figures = append(r.Figures,
-		report.Figure{Name: "return to WLAN: EAP-TLS", Unit: "ms", Decimals: 1, Isthmus: seamlessValue(back, func(m seamlessMove) time.Duration { return m.eap })},
+		report.Figure{Name: "return to WLAN: EAP-TLS", Unit: "ms", Decimals: 1, Isthmus: timesOf(back, func(m seamlessMove) time.Duration { return m.eap })},
 		report.Figure{Name: "return to WLAN: duplicate address detection", Unit: "ms", Isthmus: report.Measured(0)},
 		report.Figure{Name: figureSeamlessBack, Unit: "ms", Decimals: 1, Must: must(sctpSeamlessName, figureSeamlessBack),
-			Isthmus: seamlessValue(back, func(m seamlessMove) time.Duration { return m.data - 2*m.wlan })},
+			Isthmus: timesOf(back, func(m seamlessMove) time.Duration { return m.data - 2*m.wlan })},
 		report.Figure{Name: fmt.Sprintf(figureSeamlessAlive, f.row), Unit: "%", Isthmus: report.Measured(100 * float64(f.alive) / float64(f.row)), Must: must(sctpSeamlessName, figureSeamlessAlive)},
 		report.Figure{Name: "the same: longest gap to the terminal", Unit: "ms", Isthmus: report.Milliseconds(f.rowGap)},
 		report.Figure{Name: figureSCTPWrong, Isthmus: report.Measured(float64(f.wrong.Load())), Must: must(sctpSeamlessName, figureSCTPWrong)})
@@ -77,22 +77,6 @@ func seamlessTrips(halves int) string {
 	return map[int]string{1: "half a round trip", 2: "a round trip", 4: "two round trips"}[halves]
 }
 
-func seamlessValue(moves []seamlessMove, of func(seamlessMove) time.Duration) (v report.Value) {
-	for _, m := range moves {
-		v.Samples = append(v.Samples, inMilliseconds(of(m)))
-	}
-	return v
-}
-
-// seamlessPercentile is what 95 % of them do not go over.
-func seamlessPercentile(moves []seamlessMove, of func(seamlessMove) time.Duration) report.Value {
-	var cuts []sctpCut
-	for _, m := range moves {
-		cuts = append(cuts, sctpCut{gap: of(m)})
-	}
-	return report.Milliseconds(percentileGap(cuts))
-}
-
 // peer is the gap of MPTCP.
 func (s *seamlessFound) peer(kind seamlessKind) report.Value {
 	switch {
@@ -101,7 +85,7 @@ func (s *seamlessFound) peer(kind seamlessKind) report.Value {
 	case s.why != "":
 		return report.None(s.why)
 	}
-	return seamlessValue(s.mptcp[kind], seamlessMove.gapDown)
+	return timesOf(s.mptcp[kind], seamlessMove.gapDown)
 }
 
 // ratio is the gap of MPTCP to ours, medians both.
@@ -109,5 +93,5 @@ func (s *seamlessFound) ratio(kind seamlessKind) report.Value {
 	if s.why != "" {
 		return report.None(s.why)
 	}
-	return report.Measured(s.peer(kind).Median() / seamlessValue(s.moves[kind], seamlessMove.gapDown).Median())
+	return report.Measured(s.peer(kind).Median() / timesOf(s.moves[kind], seamlessMove.gapDown).Median())
 }
