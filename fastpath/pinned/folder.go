@@ -41,18 +41,19 @@ func Open(instance string) (*Folder, error) {
 			return nil, err
 		}
 		p, err := OpenAt(root, instance)
-		if err == nil && !isBPFFS(p.dir) {
-			_ = p.Remove() // its last user has just unmounted it
-			continue
+		if !errors.Is(err, errNotBPFFS) { // or else its last user has unmounted it since
+			return p, err
 		}
-		return p, err
 	}
 }
 
+var errNotBPFFS = errors.New("is not a BPF file system")
+
 // OpenAt is Open in a BPF file system that is mounted at root.
 func OpenAt(root, instance string) (*Folder, error) {
+	gone := fmt.Errorf("%s %w: mount one with: mount -t bpf bpf %s", root, errNotBPFFS, root)
 	if !isBPFFS(root) {
-		return nil, fmt.Errorf("%s is not a BPF file system: mount one with: mount -t bpf bpf %s", root, root)
+		return nil, gone
 	}
 	name, err := folderName(instance)
 	if err != nil {
@@ -66,6 +67,11 @@ func OpenAt(root, instance string) (*Folder, error) {
 		return nil, err
 	}
 	p := &Folder{dir: dir, lock: lock}
+	if !onBPFFS(lock) { // which from now on no one can unmount
+		p.Close()
+		_, _ = os.Remove(dir), os.Remove(base)
+		return nil, gone
+	}
 	if err := os.MkdirAll(p.LinksDir(), pinsMode); err != nil {
 		p.Close()
 		return nil, fmt.Errorf("cannot make a folder for what is kept across a restart: %w", err)

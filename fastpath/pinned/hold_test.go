@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/isthmus-net/isthmus/fastpath/fastpathtest"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // holdEnv names the root in which a copy of the test binary holds pins, so that a
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) {
 	if root := os.Getenv(holdEnv); root != "" {
 		hold(root)
 	}
-	os.Exit(m.Run())
+	os.Exit(testutil.PrivateMounts(m))
 }
 
 // hold opens the pins, says so, and ends without a word when told to.

@@ -28,10 +28,10 @@ const (
 // openLocked makes and opens a folder and takes its lock, which ends with the
 // process whatever becomes of it.
 func openLocked(dir string) (*os.File, error) {
-	for {
+	for tries := 0; ; tries++ {
 		err := os.MkdirAll(dir, pinsMode)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // its last user has just removed the folder of all
+		if tries < lockAttempts && (errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrExist)) {
+			continue // its last user has just removed the folder of all, before or behind what is made of it
 		}
 		if err != nil {
 			return nil, fmt.Errorf("cannot make a folder for what is kept across a restart: %w", err)

@@ -147,6 +147,12 @@ func isBPFFS(path string) bool {
 	return unix.Statfs(path, &fs) == nil && uint32(fs.Type) == unix.BPF_FS_MAGIC
 }
 
+// onBPFFS is isBPFFS of an open file, whatever its name leads to by now.
+func onBPFFS(f *os.File) bool {
+	fs := unix.Statfs_t{}
+	return unix.Fstatfs(int(f.Fd()), &fs) == nil && uint32(fs.Type) == unix.BPF_FS_MAGIC
+}
+
 // writable asks with the capabilities that are in force, which access(2) leaves
 // out for users other than root.
 func writable(dir string) error {

@@ -4,6 +4,7 @@ package pinned
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"strings"
@@ -138,6 +139,34 @@ func TestMountedOnce(t *testing.T) {
 func timesMounted() (int, error) {
 	table, err := os.ReadFile("/proc/thread-self/mountinfo")
 	return strings.Count(string(table), " "+ownRoot+" "), err
+}
+
+// TestOpenBesideTheLast has instances come and go, so that one begins while the last of the others unmounts
+// the file system: each has its folder.
+func TestOpenBesideTheLast(t *testing.T) {
+	const instances, times = 4, 500
+	testutil.NeedRoot(t)
+	done := make(chan error, instances)
+	for i := range instances {
+		go func() {
+			var err error
+			for n := 0; n < times && err == nil; n++ {
+				var p *Folder
+				if p, err = Open(fmt.Sprintf("test%d", i)); err == nil {
+					err = p.Remove()
+				}
+			}
+			done <- err
+		}()
+	}
+	for range instances {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if isBPFFS(ownRoot) {
+		t.Error("the file system is still mounted")
+	}
 }
 
 func TestFindRootSaysWhatToDo(t *testing.T) {
