@@ -217,7 +217,7 @@ func (c *campaign) figures(rep *report.Report, o *campaignOutcome) {
 		rep.Fault("%s: %d octets or datagrams arrived otherwise than they were sent", c.way.title, o.wrong)
 	}
 	if len(o.lost) > 0 {
-		rep.Notes = append(rep.Notes, c.subject.begun()...)
+		rep.Notes = append(rep.Notes, c.subject.told()...)
 	}
 	rep.Notes = append(rep.Notes,
 		fmt.Sprintf("%s: %d faults; %d short flows, %d held back while too many were open, %d failed %v.", c.way.title, len(c.happened), o.began, o.held, o.failed, o.why),

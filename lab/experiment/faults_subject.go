@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -45,11 +46,13 @@ func (s *subject) launch(ctx context.Context) error {
 	return err
 }
 
-// begun is what each process has said when it began to serve, and of what it took over.
-func (s *subject) begun() (lines []string) {
+// told is what each process has said when it began to serve, of what it took over, and of what
+// is not as it should be.
+func (s *subject) told() (lines []string) {
+	words := regexp.MustCompile("level=(WARN|ERROR)|earlier process|msg=serving")
 	for _, p := range s.all {
 		for line := range strings.Lines(p.Log()) {
-			if strings.Contains(line, "earlier process") || strings.Contains(line, "msg=serving") {
+			if words.MatchString(line) {
 				lines = append(lines, strings.TrimSpace(line))
 			}
 		}

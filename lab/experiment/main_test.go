@@ -25,9 +25,7 @@ const atOnce = 4
 
 func TestMain(m *testing.M) {
 	testutil.ParallelTests(atOnce)
-	status := m.Run()
-	program.Remove()
-	os.Exit(status)
+	os.Exit(program.Main(m))
 }
 
 // testEnvOf is what an experiment is given in a test: of the peers, it finds only those
