@@ -35,6 +35,8 @@ type Grant struct {
 	Address4    netip.Addr
 	Prefix6     netip.Prefix
 	InterfaceID uint64 // of its IPv6 address; 0: any
+	// Further6 are /64 that its link has beside Prefix6, of the same pools: all of them, or it is refused.
+	Further6 []netip.Prefix
 	// Pool4 and Pool6 name the parts of the pools of which it gets the others: see [APN].Named. Empty: none of
 	// these.
 	Pool4, Pool6 string

@@ -31,7 +31,7 @@ import (
 // request must have.
 const radiusUsers = `
 nemo Cleartext-Password := "arctangent"
-	Framed-IP-Address = 10.45.7.7, Framed-IPv6-Prefix = 2001:db8:6000:77::/64, Framed-Interface-Id = 0:0:0:9, Class = "gold", Acct-Interim-Interval = 600, Framed-Route = "172.20.1.0/24 0.0.0.0 1", Framed-IPv6-Route = "2001:db8:9000:100::/56 :: 1"
+	Framed-IP-Address = 10.45.7.7, Framed-IPv6-Prefix = 2001:db8:6000:77::/64, Framed-IPv6-Prefix += 2001:db8:6000:99::/64, Framed-Interface-Id = 0:0:0:9, Class = "gold", Acct-Interim-Interval = 600, Framed-Route = "172.20.1.0/24 0.0.0.0 1", Framed-IPv6-Route = "2001:db8:9000:100::/56 :: 1"
 15550100 Cleartext-Password := "15550100"
 	Framed-IP-Address = 10.45.8.8, Framed-IPv6-Pool = "gold"
 240010000000003 Cleartext-Password := "240010000000003", 3GPP-IMSI == "240010000000003", 3GPP-IMSI-MCC-MNC == "24001", 3GPP-SGSN-Address == 192.0.2.7, 3GPP-GGSN-Address == 192.0.2.1, 3GPP-NSAPI == "5", 3GPP-PDP-Type == 3, 3GPP-Selection-Mode == "0", Called-Station-Id == "internet", NAS-Port-Type == 18, Framed-Protocol == 7, NAS-Identifier == "ggsn"
@@ -187,9 +187,9 @@ func TestFreeRADIUS(t *testing.T) {
 				}
 			}
 			_, text := program.Call(t, "ggsn", "contexts", "--json", "--socket", c.socket)
-			for _, want := range []string{`"172.20.1.0/24"`, `"2001:db8:9000:100::/56"`} {
-				if !strings.Contains(text, want) {
-					t.Errorf("no route to %s in %s", want, text)
+			for _, want := range []string{`"172.20.1.0/24"`, `"2001:db8:9000:100::/56"`, `"further6":["2001:db8:6000:99::/64"]`} {
+				if !strings.Contains(strings.Join(strings.Fields(text), ""), want) {
+					t.Errorf("no %s in %s", want, text)
 				}
 			}
 			// The same terminal comes again, by CHAP, and has its addresses still.
