@@ -26,6 +26,11 @@ type Origin struct {
 	Charging  gtp.Optional[uint16] // characteristics
 	RAT       gtp.Optional[gtp.RATType]
 	IMEI      gtp.Optional[gtp.IMEI]
+	// Network is that of its SGSN, Location and TimeZone where the terminal is.
+	Network  gtp.Optional[gtp.PLMN]
+	Location gtp.Optional[gtp.Location]
+	TimeZone gtp.Optional[gtp.TimeZone]
+	CAMEL    []byte // charging information of an intelligent network; empty: none
 }
 
 // accounting is the account of a session, and when it is told of between its beginning and its end.
@@ -106,15 +111,32 @@ func (e *Engine) interimDue(h handle, s *session, c call) {
 	}
 }
 
-// movedTo notes the radio access that a terminal has now.
-func (e *Engine) movedTo(h handle, rat gtp.Optional[gtp.RATType]) {
+// movedTo notes where a terminal is now, and by which radio access.
+func (e *Engine) movedTo(h handle, m *gtp.UpdateRequest) {
 	of := e.accounts[h]
-	if of == nil || !rat.Present || rat == of.RAT {
+	if of == nil {
 		return
 	}
-	now := *of.Account
-	now.RAT = rat
+	now := *of.Account // what was told of does not change
+	if m.RATType.Present {
+		now.RAT = m.RATType
+	}
+	if m.RAI.Present {
+		now.Network = gtp.Some(m.RAI.Value.PLMN)
+	}
+	if m.Location.Present {
+		now.Location = ownLocation(m.Location)
+	}
+	if m.TimeZone.Present {
+		now.TimeZone = m.TimeZone
+	}
 	of.Account = &now
+}
+
+// ownLocation is a location in memory of its own.
+func ownLocation(l gtp.Optional[gtp.Location]) gtp.Optional[gtp.Location] {
+	l.Value.Rest = bytes.Clone(l.Value.Rest)
+	return l
 }
 
 // Close ends all contexts without a word to anybody, for a node that stops.
@@ -127,17 +149,19 @@ func (e *Engine) Close(now time.Time, out *Output) {
 	}
 }
 
-// storedAccount is followed by the name of its user, and by the values of its class: each behind its
-// length, of two octets.
+// storedAccount is followed by the name of its user, by its location and its CAMEL information, and by the
+// values of its class: each behind its length, of two octets.
 type storedAccount struct {
 	Told, Interim int64
 	Origin        struct { // of each what it is, if it is there
-		Selection, Charging, RAT, IMEI bool
+		Selection, Charging, RAT, IMEI, Network, Location, TimeZone bool
 	}
 	Selection gtp.SelectionMode
 	Charging  uint16
 	RAT       gtp.RATType
 	IMEI      gtp.IMEI
+	Network   gtp.PLMN
+	TimeZone  gtp.TimeZone
 	Classes   uint16
 }
 
@@ -145,9 +169,12 @@ func (of *accounting) appendStored(b []byte) []byte {
 	r := storedAccount{
 		Told: int64(of.told), Interim: int64(of.interim), Classes: uint16(len(of.Class)),
 		Selection: of.Selection.Value, Charging: of.Charging.Value, RAT: of.RAT.Value, IMEI: of.IMEI.Value,
+		Network: of.Network.Value, TimeZone: of.TimeZone.Value,
 	}
 	r.Origin.Selection, r.Origin.Charging, r.Origin.RAT, r.Origin.IMEI = of.Selection.Present, of.Charging.Present, of.RAT.Present, of.IMEI.Present
+	r.Origin.Network, r.Origin.Location, r.Origin.TimeZone = of.Network.Present, of.Location.Present, of.TimeZone.Present
 	b = appendOctets(appendRecord(b, &r), of.User)
+	b = appendOctets(appendOctets(b, of.Location.Value.Append(nil)), of.CAMEL)
 	for _, class := range of.Class {
 		b = appendOctets(b, class)
 	}
@@ -169,9 +196,18 @@ func (r *resuming) account() (*accounting, bool) {
 	of.Charging = gtp.Optional[uint16]{Value: in.Charging, Present: in.Origin.Charging}
 	of.RAT = gtp.Optional[gtp.RATType]{Value: in.RAT, Present: in.Origin.RAT}
 	of.IMEI = gtp.Optional[gtp.IMEI]{Value: in.IMEI, Present: in.Origin.IMEI}
-	var ok bool
-	if of.User, ok = r.octets(); !ok {
-		return nil, false
+	of.Network = gtp.Optional[gtp.PLMN]{Value: in.Network, Present: in.Origin.Network}
+	of.TimeZone = gtp.Optional[gtp.TimeZone]{Value: in.TimeZone, Present: in.Origin.TimeZone}
+	var octets [3][]byte
+	for i := range octets {
+		var ok bool
+		if octets[i], ok = r.octets(); !ok {
+			return nil, false
+		}
+	}
+	of.User, of.CAMEL = octets[0], octets[2]
+	if l, ok := gtp.ParseLocation(octets[1]); in.Origin.Location && ok {
+		of.Location = gtp.Some(l)
 	}
 	for range in.Classes {
 		class, ok := r.octets()

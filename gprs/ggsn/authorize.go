@@ -3,6 +3,7 @@
 package ggsn
 
 import (
+	"bytes"
 	"net/netip"
 	"time"
 
@@ -34,6 +35,8 @@ type Grant struct {
 	Address4    netip.Addr
 	Prefix6     netip.Prefix
 	InterfaceID uint64 // of its IPv6 address; 0: any
+	// Further6 are /64 that its link has beside Prefix6, of the same pools: all of them, or it is refused.
+	Further6 []netip.Prefix
 	// Pool4 and Pool6 name the parts of the pools of which it gets the others: see [APN].Named. Empty: none of
 	// these.
 	Pool4, Pool6 string
@@ -154,7 +157,11 @@ func (e *Engine) ask(t *transaction, m *gtp.CreateRequest, made *session) gtp.Ca
 // originOf returns what a request says of its terminal, in memory of its own.
 func originOf(m *gtp.CreateRequest) (Origin, Credentials) {
 	user, proof := credentialsOf(m.PCO.Value)
-	return Origin{User: user, Selection: m.SelectionMode, Charging: m.ChargingCharacteristics, RAT: m.RATType, IMEI: m.IMEI}, proof
+	return Origin{
+		User: user, Selection: m.SelectionMode, Charging: m.ChargingCharacteristics, RAT: m.RATType, IMEI: m.IMEI,
+		Network:  gtp.Optional[gtp.PLMN]{Value: m.RAI.Value.PLMN, Present: m.RAI.Present},
+		Location: ownLocation(m.Location), TimeZone: m.TimeZone, CAMEL: bytes.Clone(m.CAMEL.Value),
+	}, proof
 }
 
 // credentialsOf returns what the options of a request have of a name and its proof.

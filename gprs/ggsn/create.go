@@ -100,20 +100,22 @@ func (e *Engine) createPrimary(t *transaction, m *gtp.CreateRequest, made *sessi
 	if !e.room(t.ph, old, t.call) {
 		return 0, gtp.CauseNoResources
 	}
-	kept, cause := e.lease(made, e.wholeOf(old), &m.EndUserAddress.Value, t.grant, t.call)
+	kept, more, cause := e.lease(made, e.wholeOf(old), &m.EndUserAddress.Value, t.grant, t.call)
 	if cause != 0 && e.releasing != 0 {
 		e.releaseFor(made, m.EndUserAddress.Value, t.grant, t.call)
 		old = e.contextsOf(made.marks)[made.tid] // it may have been one of those
-		kept, cause = e.lease(made, e.wholeOf(old), &m.EndUserAddress.Value, t.grant, t.call)
+		kept, more, cause = e.lease(made, e.wholeOf(old), &m.EndUserAddress.Value, t.grant, t.call)
 	}
 	if cause != 0 {
 		return 0, cause
 	}
 	if old != 0 {
+		e.hand(e.wholeOf(old), made, &more)
 		e.replace(old, kept, t.call)
 	}
 	made.teid = e.newControlTEID(made.version)
 	sh, s := e.addSession(made)
+	e.setFurther(sh, s, more)
 	if t.grant != nil && t.grant.Terms != (Terms{}) {
 		e.terms[sh] = t.grant.Terms
 	}

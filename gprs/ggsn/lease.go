@@ -13,8 +13,8 @@ import (
 
 // lease gives a session the addresses that it was granted, or that a request asks for, of the types in s.has. Where there
 // is none for it, it goes on with that of prev, the session in whose place it comes, if there is
-// one: kept are the types of which it does. The cause says why it cannot.
-func (e *Engine) lease(s, prev *session, asks *gtp.EndUserAddress, g *Grant, c call) (kept Types, cause gtp.Cause) {
+// one: kept are the types of which it does. more are further prefixes of its link. The cause says why it cannot.
+func (e *Engine) lease(s, prev *session, asks *gtp.EndUserAddress, g *Grant, c call) (kept Types, more further, cause gtp.Cause) {
 	a := e.accessPoint(s)
 	own := e.service(s, a)
 	want, given := g.wanted(*asks, &own)
@@ -29,7 +29,7 @@ func (e *Engine) lease(s, prev *session, asks *gtp.EndUserAddress, g *Grant, c c
 			p, cause, kept = prev.lease4(), 0, TypeIPv4
 		}
 		if cause != 0 {
-			return 0, cause
+			return 0, more, cause
 		}
 		s.address = number4(p.Addr())
 	}
@@ -43,15 +43,32 @@ func (e *Engine) lease(s, prev *session, asks *gtp.EndUserAddress, g *Grant, c c
 		if cause != 0 && prev.mayHand(TypeIPv6, markStatic6, s) && a.leases6(s).mayKeep(a.lease6(prev), part, asked, isFixed) {
 			p, cause, kept = a.lease6(prev), 0, kept|TypeIPv6
 		}
+		fresh := (TypeIPv4 | TypeIPv6) &^ kept
+		if cause != 0 && isFixed && e.hands(prev, s, prefix6(asked), s.marked(markStatic6)) {
+			p, cause, fresh = leaseOf(asked), 0, fresh&^TypeIPv6
+		}
 		if cause != 0 {
-			if s.has.has(TypeIPv4) && !kept.has(TypeIPv4) { // no one has had it
-				a.leases4(s).pool.Return(s.lease4())
-			}
-			return 0, cause
+			e.returnLeases(s, fresh&^TypeIPv6)
+			return 0, more, cause
 		}
 		s.prefix, s.interfaceID = prefix6(p.Addr()), e.interfaceID(g)
+		if more, cause = e.takeFurther(s, prev, g, c); cause != 0 {
+			e.returnLeases(s, fresh)
+			return 0, more, cause
+		}
 	}
-	return kept, 0
+	return kept, more, 0
+}
+
+// returnLeases ends those of a session that no one has had.
+func (e *Engine) returnLeases(s *session, of Types) {
+	a := e.accessPoint(s)
+	if of.has(TypeIPv4) && s.has.has(TypeIPv4) {
+		a.leases4(s).pool.Return(s.lease4())
+	}
+	if of.has(TypeIPv6) && s.has.has(TypeIPv6) {
+		a.leases6(s).pool.Return(a.lease6(s))
+	}
 }
 
 // take takes the lease that a terminal asks for, unless it is another's, from the static ones, or any of the

@@ -33,6 +33,8 @@ type ContextInfo struct {
 	Address4    netip.Addr
 	Prefix6     netip.Prefix
 	InterfaceID [8]byte
+	// Further6 are more prefixes of its link, that it was granted.
+	Further6 []netip.Prefix
 	// Former6 is what it had before and has until its time is over; not valid: nothing.
 	Former6 netip.Prefix
 	// Delegated6 is what a client behind the terminal has by DHCPv6; not valid: nothing.
@@ -47,6 +49,7 @@ type ContextInfo struct {
 	QoS                           gtp.QoS
 	Limit, AMBR                   Rates // that are enforced, in kbit/s: of the context, and of its session; 0: none
 	DSCP                          uint8
+	Filters                       []gtp.PacketFilter // the lowest precedence first
 	Up, Down                      Traffic
 	OverUp, OverDown              uint64    // packets above the rate
 	Created, LastSeen             time.Time // LastSeen: the last packet of the terminal, or the creation
@@ -125,6 +128,7 @@ func (e *Engine) matches(sel *Selection, x *pdpContext) bool {
 	}
 	return !sel.Address.IsValid() ||
 		slices.ContainsFunc(e.routes[x.session], func(r Route) bool { return sel.Address.Overlaps(r.Prefix) }) ||
+		slices.ContainsFunc(e.further6(x.session, s), sel.Address.Overlaps) ||
 		s.has.has(TypeIPv4) && sel.Address.Contains(addr4(s.address)) ||
 		s.has.has(TypeIPv6) && (sel.Address.Overlaps(e.accessPoint(s).lease6(s)) || sel.Address.Overlaps(e.former6(x.session, s)))
 }
@@ -162,6 +166,7 @@ func (e *Engine) describe(h handle) ContextInfo {
 	info.TEIDData, info.PeerTEIDData, info.PeerUser = x.teid, x.peerTEID, e.peers.at(x.user).addr
 	info.ChargingID, info.QoS, info.Up, info.Down = x.chargingID, x.qos, x.up.Traffic, x.down.Traffic
 	info.Limit, info.AMBR, info.DSCP = Rates{x.up.rate(), x.down.rate()}, e.ambrOf(s), x.mark
+	info.Filters = e.filters[h]
 	info.OverUp, info.OverDown = x.up.over, x.down.over
 	info.Created, info.LastSeen = e.born.Add(x.createdAt), e.epoch.Add(seconds(x.lastSeen))
 	info.Account, info.Routes = e.accountOf(x.session), e.routesTo(x.session)
@@ -173,6 +178,7 @@ func (e *Engine) describe(h handle) ContextInfo {
 		if a := e.accessPoint(s); a.morePrefixes(s) > 0 {
 			info.Prefix6 = a.lease6(s)
 		}
+		info.Further6 = e.further6(x.session, s)
 		info.Former6, info.Delegated6 = e.former6(x.session, s), e.delegated(x.session, e.at)
 		binary.BigEndian.PutUint64(info.InterfaceID[:], s.interfaceID)
 	}

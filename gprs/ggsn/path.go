@@ -189,6 +189,11 @@ func (e *Engine) releaseFor(s *session, asks gtp.EndUserAddress, g *Grant, c cal
 	if a, is := want.Static6(); is {
 		e.releaseOne(v.by6[prefix6(a)], c)
 	}
+	if g != nil {
+		for _, p := range g.Further6 {
+			e.releaseOne(v.by6[prefix6(p.Addr())], c)
+		}
+	}
 }
 
 // releaseOne ends a session if it is to go, and reports whether it was.

@@ -222,6 +222,10 @@ func (r *resuming) session() bool {
 	if !ok {
 		return false
 	}
+	more, ok := r.readFurther(in.Further)
+	if !ok {
+		return false
+	}
 	list := make([]pdpContext, in.Contexts)
 	templates := make([]filters, in.Contexts)
 	for i := range list {
@@ -238,6 +242,7 @@ func (r *resuming) session() bool {
 			r.setAccount(sh, account)
 		}
 		r.former(sh, added, in.Former)
+		r.adoptFurther(sh, added, more)
 		for a := r.accessPoint(added); len(routes) > 0; routes = routes[1:] {
 			r.giveRoute(sh, added, routes[0], slices.Concat(a.Routed, a.leftRouted))
 		}

@@ -60,7 +60,7 @@ const advertSpread = 5 * time.Minute
 
 // advertiseFurther sends the advertisements of further prefixes behind that of the first, and of former ones.
 func (e *Engine) advertiseFurther(s *session, x handle, l link.Link, to netip.Addr, c call) {
-	for n := 1; n <= l.More; n++ {
+	for n := 1; n <= l.More+len(l.Further); n++ {
 		e.encapsulate(c, x, s, e.accessPoint(s).router.AdvertiseFurther(c.out.Alloc(packet.MinMTU), l, n, to))
 	}
 	for n := 0; l.Former.Valid > 0 && n <= l.Former.More; n++ {

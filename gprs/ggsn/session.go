@@ -53,7 +53,8 @@ const (
 	markHeard    // the terminal has had an answer to a Router Solicitation
 	markHanded4  // another session goes on with the address
 	markHanded6
-	markFormer // it has another prefix besides, until the time of that is over: in Engine.formers
+	markFormer  // it has another prefix besides, until the time of that is over: in Engine.formers
+	markFurther // it has further prefixes on its link: in Engine.further
 )
 
 func (s *session) marked(m marks) bool { return s.marks&m != 0 }
@@ -221,6 +222,7 @@ func (e *Engine) dropSession(h handle, s *session, c call) {
 	}
 	e.giveBack(s, c)
 	e.dropFormer(h, s, c)
+	e.dropFurther(h, s, c)
 	if s.request != 0 {
 		e.endRequest(s.request)
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // storedMagic begins what is stored; its last octet is the version of the form.
-const storedMagic uint32 = 0x49474708
+const storedMagic uint32 = 0x49474709
 
 // storedHeader is followed by the nodes, by the access points, by the sessions, each followed
 // by its contexts, and by leases that are held. An access point is its name behind its
@@ -60,6 +60,7 @@ type storedSession struct {
 	MSISDN                  [16]byte // digits, then zeros
 	Accounted               bool     // its account follows
 	Routes                  uint8    // that follow
+	Further                 uint8    // prefixes that follow these
 	Former                  storedFormer
 }
 
@@ -217,11 +218,11 @@ func (e *Engine) appendSession(b []byte, n handle, s *session, index map[handle]
 	}
 	h.Contexts += uint32(r.Contexts)
 	of := e.accounts[n]
-	r.Accounted, r.Routes = of != nil, uint8(len(e.routes[n]))
+	r.Accounted, r.Routes, r.Further = of != nil, uint8(len(e.routes[n])), uint8(len(e.further[n].prefixes))
 	if b = appendRecord(b, &r); of != nil {
 		b = of.appendStored(b)
 	}
-	b = e.appendRoutes(b, n)
+	b = e.appendFurther(e.appendRoutes(b, n), n)
 	for x := s.first; x != 0; x = e.contexts.at(x).next {
 		b = e.appendContext(b, x, index)
 	}

@@ -182,7 +182,7 @@ const linkLocalMask uint64 = 0xffc0 << 48
 
 // link is the IPv6 link that a session's contexts are.
 func (e *Engine) link(s *session) link.Link {
-	return link.Link{Prefix: s.prefix, More: e.accessPoint(s).morePrefixes(s), ID: s.interfaceID, Former: e.formerLink(s)}
+	return link.Link{Prefix: s.prefix, More: e.accessPoint(s).morePrefixes(s), Further: e.furtherOf(s).prefixes, ID: s.interfaceID, Former: e.formerLink(s)}
 }
 
 // seen counts a packet of the terminal, for its accounts and for all of them alike, whatever becomes of it.

@@ -77,7 +77,8 @@ type Location struct {
 	Rest []byte
 }
 
-func parseLocation(v []byte) (l Location, ok bool) {
+// ParseLocation reads the value of the element, over which Rest lies.
+func ParseLocation(v []byte) (l Location, ok bool) {
 	if len(v) < 1 {
 		return l, false
 	}
@@ -93,7 +94,8 @@ func parseLocation(v []byte) (l Location, ok bool) {
 	return l, true
 }
 
-func appendLocation(b []byte, l Location) []byte {
+// Append appends the value of the element.
+func (l Location) Append(b []byte) []byte {
 	b = append(b, byte(l.Kind))
 	if l.Kind > LocationRouting {
 		return append(b, l.Rest...)
@@ -103,4 +105,4 @@ func appendLocation(b []byte, l Location) []byte {
 	return binary.BigEndian.AppendUint16(b, l.Code)
 }
 
-var location = format[Location]{parseLocation, appendLocation}
+var location = format[Location]{ParseLocation, func(b []byte, l Location) []byte { return l.Append(b) }}

@@ -51,11 +51,15 @@ func (r *Router) solicited(b []byte, l Link, s *State, p packet.IPv6, m []byte, 
 	return r.advertise(b, l, to), Advertised
 }
 
-// AdvertiseFurther appends an advertisement of one of the further prefixes of a link, counted from 1, to
-// whom the one before it went: each has one of its own, so that a terminal that takes the first prefix
+// AdvertiseFurther appends an advertisement of one of the further prefixes of a link, those that follow the first
+// before the others, counted from 1, to whom the one before it went: each has one of its own, so that a terminal that takes the first prefix
 // alone of any finds it (RFC 6459 section 5.2).
 func (r *Router) AdvertiseFurther(b []byte, l Link, n int, to netip.Addr) []byte {
-	l.Prefix += uint64(n)
+	if n > l.More {
+		l.Prefix = l.Further[n-l.More-1]
+	} else {
+		l.Prefix += uint64(n)
+	}
 	return r.advertise(b, l, to)
 }
 

@@ -15,6 +15,7 @@ package link
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
@@ -31,11 +32,12 @@ const linkLocal uint64 = 0xfe80 << 48
 var RouterAddress = address(linkLocal, RouterID)
 
 // Link is what tells one link from another: the prefix of the context, a /64, how many more
-// follow it, what it had before, and the interface identifier of the terminal's link-local
+// follow it, further ones that lie anywhere, what it had before, and the interface identifier of the terminal's link-local
 // address; and who delegates prefixes to the terminal, nil: nobody does.
 type Link struct {
 	Prefix, ID  uint64
 	More        int
+	Further     []uint64
 	Former      Former
 	Delegations Delegations
 }
@@ -72,7 +74,7 @@ var answerLimit = ratelimit.PerSecond(20, 40)
 // of the prefixes.
 func (l Link) Has(a *[16]byte) bool {
 	high := binary.BigEndian.Uint64(a[:])
-	return high-l.Prefix <= uint64(l.More) || l.Former.has(high) || high == linkLocal && binary.BigEndian.Uint64(a[8:]) == l.ID
+	return high-l.Prefix <= uint64(l.More) || l.Former.has(high) || slices.Contains(l.Further, high) || high == linkLocal && binary.BigEndian.Uint64(a[8:]) == l.ID
 }
 
 // Address returns the terminal's link-local address.

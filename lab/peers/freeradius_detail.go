@@ -12,7 +12,8 @@ import (
 	"strings"
 )
 
-// Accounting is a record that FreeRADIUS was told, by the names of its dictionary, without quotation marks.
+// Accounting is a record that FreeRADIUS was told, by the names of its dictionary, without quotation marks. Values
+// of one name stand behind each other, with a comma and a space between.
 type Accounting map[string]string
 
 // ReadDetail reads [FreeRADIUS].Detail. No file is no record yet, and a last record that is not whole yet is left out.
@@ -44,7 +45,11 @@ func EachDetail(path string, f func(Accounting)) error {
 			one = Accounting{}
 		default:
 			if name, value, ok := strings.Cut(strings.TrimSpace(line), " = "); ok {
-				one[name] = strings.Trim(value, `"`)
+				value = strings.Trim(value, `"`)
+				if before, again := one[name]; again {
+					value = before + ", " + value
+				}
+				one[name] = value
 			}
 		}
 	}

@@ -55,6 +55,13 @@ func (a *asker) attributes(e *ggsn.Event) (to radius.Attributes) {
 		to.Octets(radius.Class, class)
 	}
 	addresses(&to, x)
+	filters(&to, x.Filters)
+	if of.marked {
+		to.GPP(gppDSCP, []byte{x.DSCP})
+	}
+	if len(x.Account.CAMEL) > 0 {
+		to.GPP(gppCAMEL, x.Account.CAMEL)
+	}
 	if e.Kind == ggsn.ContextCreated {
 		return to
 	}
@@ -80,7 +87,10 @@ func addresses(to *radius.Attributes, x *ggsn.ContextInfo) {
 	}
 	if x.Prefix6.IsValid() {
 		to.Prefix(radius.FramedIPv6Prefix, x.Prefix6)
-		if x.Former6.IsValid() { // there may be several (RFC 3162 section 3)
+		for _, p := range x.Further6 { // there may be several (RFC 3162 section 3)
+			to.Prefix(radius.FramedIPv6Prefix, p)
+		}
+		if x.Former6.IsValid() {
 			to.Prefix(radius.FramedIPv6Prefix, x.Former6)
 		}
 		to.Octets(radius.FramedInterfaceID, x.InterfaceID[:])

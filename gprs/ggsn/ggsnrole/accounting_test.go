@@ -92,7 +92,7 @@ func TestFreeRADIUSAccounting(t *testing.T) {
 				t.Errorf("charging records %+v", of)
 			}
 			for name, want := range map[string]string{
-				"User-Name": "nemo", "Framed-IP-Address": "10.45.7.7", "Framed-IPv6-Prefix": "2001:db8:6000:77::/64", "Framed-Interface-Id": "0:0:0:9",
+				"User-Name": "nemo", "Framed-IP-Address": "10.45.7.7", "Framed-IPv6-Prefix": "2001:db8:6000:77::/64, 2001:db8:6000:99::/64", "Framed-Interface-Id": "0:0:0:9",
 				"Class": "0x676f6c64", "Called-Station-Id": "internet", "Acct-Authentic": "RADIUS", "Acct-Terminate-Cause": "User-Request",
 				"Acct-Session-Id": list[1]["Acct-Session-Id"], "3GPP-IMSI": "240010000000001", "3GPP-SGSN-Address": "192.0.2.7", "3GPP-GGSN-Address": "192.0.2.1",
 				"3GPP-Session-Stop-Indicator": "255", "3GPP-PDP-Type": "3", "NAS-Identifier": "ggsn",

@@ -51,6 +51,7 @@ func (a *authorizer) request(ask *ggsn.Ask, by UserName) *radius.Request {
 	r := &radius.Request{Code: radius.AccessRequest}
 	identify(r, ask, by)
 	a.terminal(&r.Attributes, &ask.ContextInfo)
+	r.Attributes.GPP(gppAllocate, []byte{allocates(ask.Type)})
 	return r
 }
 
@@ -83,9 +84,7 @@ func grantOf(a *radius.Answer) (g ggsn.Grant) {
 	if v4, ok := a.Attributes.FindAddress(radius.FramedIPAddress); ok && v4.Is4() && v4.As4()[0] != 255 {
 		g.Address4 = v4
 	}
-	if p, ok := a.Attributes.FindPrefix(radius.FramedIPv6Prefix); ok {
-		g.Prefix6 = p
-	}
+	grantPrefixes(&g, &a.Attributes)
 	if id, _ := a.Attributes.Find(radius.FramedInterfaceID); len(id) == 8 {
 		g.InterfaceID = binary.BigEndian.Uint64(id)
 	}

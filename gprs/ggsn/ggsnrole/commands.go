@@ -77,6 +77,8 @@ type Context struct {
 	Type     string       `json:"type"`
 	Address4 netip.Addr   `json:"address4,omitzero"`
 	Prefix6  netip.Prefix `json:"prefix6,omitzero"`
+	// Further6 are more prefixes of its link.
+	Further6 []netip.Prefix `json:"further6,omitempty"`
 	// Former6 is what it had before, until that is over.
 	Former6 netip.Prefix `json:"former6,omitzero"`
 	// Delegated6 is what a router behind the terminal has.
@@ -111,7 +113,7 @@ type Context struct {
 func contextOf(x *ggsn.ContextInfo) Context {
 	c := Context{
 		IMSI: x.IMSI.String(), NSAPI: x.NSAPI, MSISDN: x.MSISDN.String(), Version: int(x.Version), APN: x.APN, Type: x.Type.String(),
-		Address4: x.Address4, Prefix6: x.Prefix6, Former6: x.Former6, Delegated6: x.Delegated6, Routes: x.Routes, SGSN: x.PeerControl, User: x.PeerUser,
+		Address4: x.Address4, Prefix6: x.Prefix6, Further6: x.Further6, Former6: x.Former6, Delegated6: x.Delegated6, Routes: x.Routes, SGSN: x.PeerControl, User: x.PeerUser,
 		TEIDControl: x.TEIDControl, TEIDData: x.TEIDData, PeerTEIDControl: x.PeerTEIDControl, PeerTEIDData: x.PeerTEIDData,
 		ChargingID: x.ChargingID, UpPackets: x.Up.Packets, UpOctets: x.Up.Octets, DownPackets: x.Down.Packets, DownOctets: x.Down.Octets,
 		RateUp: x.Limit.Up, RateDown: x.Limit.Down, AMBRUp: x.AMBR.Up, AMBRDown: x.AMBR.Down,
@@ -134,6 +136,9 @@ func (l Contexts) Write(w io.Writer) {
 		}
 		if c.Prefix6.IsValid() {
 			addresses = append(addresses, c.Prefix6.String())
+		}
+		for _, p := range c.Further6 {
+			addresses = append(addresses, p.String())
 		}
 		if c.Former6.IsValid() {
 			addresses = append(addresses, c.Former6.String())

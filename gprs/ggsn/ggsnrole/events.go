@@ -39,6 +39,9 @@ func (l *eventLog) write(e *ggsn.Event) {
 		if x.Prefix6.IsValid() {
 			words = append(words, "prefix", x.Prefix6)
 		}
+		if len(x.Further6) > 0 {
+			words = append(words, "further", x.Further6)
+		}
 		if x.Former6.IsValid() {
 			words = append(words, "former", x.Former6)
 		}

@@ -11,6 +11,23 @@ import (
 	"github.com/isthmus-net/isthmus/internal/radius"
 )
 
+// grantPrefixes reads what a server says of the prefixes of a terminal's link: each is a /64 (RFC 3162 section
+// 2.3). A shorter one leads to what is behind it.
+func grantPrefixes(g *ggsn.Grant, of *radius.Attributes) {
+	for _, v := range of.All(radius.FramedIPv6Prefix) {
+		switch p, ok := radius.ParsePrefix(v); {
+		case !ok:
+			g.MalformedRoutes++
+		case p.Bits() != 64:
+			g.Routes = append(g.Routes, ggsn.Route{Prefix: p})
+		case !g.Prefix6.IsValid():
+			g.Prefix6 = p
+		default:
+			g.Further6 = append(g.Further6, p)
+		}
+	}
+}
+
 // grantRoutes reads what a server says of networks behind a terminal.
 func grantRoutes(g *ggsn.Grant, of *radius.Attributes) {
 	add := func(p netip.Prefix, delegated, ok bool) {

@@ -92,6 +92,36 @@ func TestRoutesOfServer(t *testing.T) {
 	}
 }
 
+// TestPrefixesOfServer grants each /64 that a server names to the link, and what is shorter as a route; records of
+// every kind name all prefixes of the link, in their order.
+func TestPrefixesOfServer(t *testing.T) {
+	var said radius.Attributes
+	for _, p := range []string{"2001:db8:9000:100::/56", "2001:db8:6000:1::/64", "2001:db8:6000:9::/64", "2001:db8:6000:5::/64"} {
+		said.Prefix(radius.FramedIPv6Prefix, netip.MustParsePrefix(p))
+	}
+	said.Octets(radius.FramedIPv6Prefix, []byte{0, 64, 0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 1})
+	g := grantOf(&radius.Answer{Code: radius.AccessAccept, Attributes: said})
+	further := []netip.Prefix{netip.MustParsePrefix("2001:db8:6000:9::/64"), netip.MustParsePrefix("2001:db8:6000:5::/64")}
+	if g.Prefix6 != netip.MustParsePrefix("2001:db8:6000:1::/64") || !slices.Equal(g.Further6, further) || g.MalformedRoutes != 1 ||
+		!slices.Equal(g.Routes, []ggsn.Route{{Prefix: netip.MustParsePrefix("2001:db8:9000:100::/56")}}) {
+		t.Errorf("%+v", g)
+	}
+	a := newAccountant(t)
+	for _, kind := range []ggsn.EventKind{ggsn.ContextCreated, ggsn.ContextUpdated, ggsn.ContextCounted, ggsn.ContextDeleted} {
+		e := told(kind, ggsn.EndPeer)
+		e.Context.Prefix6, e.Context.Further6 = g.Prefix6, g.Further6
+		to := a.attributes(&e)
+		var got []netip.Prefix
+		for _, value := range to.All(radius.FramedIPv6Prefix) {
+			p, _ := radius.ParsePrefix(value)
+			got = append(got, p)
+		}
+		if !slices.Equal(got, append([]netip.Prefix{g.Prefix6}, further...)) {
+			t.Errorf("%v: %v", kind, got)
+		}
+	}
+}
+
 // TestPoolsOfServer has the engine give addresses of the parts that an answer names.
 func TestPoolsOfServer(t *testing.T) {
 	configtest.InEffect(t, "ggsn.apn", "named_pools")
