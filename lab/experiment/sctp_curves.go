@@ -49,8 +49,8 @@ var (
 		lead: 20 * time.Second, ours: studyOnWires(0, 1, 2, 3, 4, 5), theirs: studyOnWires(2, 5),
 	}
 	shortSCTPCurves = sctpCurves{
-		runs: 1, rto: inTime(0.5, 1), ceilings: inTime(0.18, 0.5), beats: inTime(1, 10),
-		lead: time.Second, ours: []assoc.Parameters{studyFixed(500 * time.Millisecond)}, theirs: []assoc.Parameters{studyFixed(500 * time.Millisecond)},
+		runs: 1, rto: inTime(0.5, 1), ceilings: inTime(0.18, 0.3), beats: inTime(1, 10),
+		lead: time.Second, ours: []assoc.Parameters{studyFixed(300 * time.Millisecond)}, theirs: []assoc.Parameters{studyFixed(300 * time.Millisecond)},
 	}
 )
 

@@ -85,11 +85,10 @@ func runSCTPFailover(ctx context.Context, e *lab.Env) error {
 	form.silent = cmp.Or(min(e.Runs, form.silent), form.silent)
 	found := &sctpFound{row: form.row}
 	curves := form.curves
-	e.Step("side by side, each in a lab of its own: silent cuts with default parameters, cuts in a row of a host with one address, silent cuts beside MPTCP, and the study's cuts")
+	e.Step("side by side, each in a lab of its own: cuts in a row of a host with one address, silent cuts beside MPTCP, and the study's cuts")
 	shared := sideBySide(e)
 	working, all := errgroup.WithContext(ctx)
 	for what, step := range map[string]func(context.Context, *lab.Env, sctpFailoverForm) error{
-		"silent cuts":       found.measureCuts,
 		"cuts in a row":     found.measureRow,
 		"cuts beside MPTCP": found.measureMPTCP,
 		"the study's cuts":  func(ctx context.Context, e *lab.Env, _ sctpFailoverForm) error { return curves.measureWires(ctx, e) },
@@ -105,6 +104,10 @@ func runSCTPFailover(ctx context.Context, e *lab.Env) error {
 		return err
 	}
 	err := e.Alone(func() error {
+		e.Step("silent cuts with default parameters")
+		if err := found.measureCuts(ctx, e, form); err != nil {
+			return fmt.Errorf("silent cuts: %w", err)
+		}
 		e.Step("the clocks of the RFCs")
 		if err := found.measureClocks(ctx, e, form); err != nil {
 			return fmt.Errorf("the clocks of the RFCs: %w", err)
@@ -235,13 +238,14 @@ func (f *sctpFound) measureCuts(ctx context.Context, e *lab.Env, form sctpFailov
 		return err
 	}
 	for range form.silent {
+		const long = 2 * time.Second // what comes sooner has come by then
 		before := [2]sctpCut{}
 		for i, flow := range flows {
 			before[i] = sctpCut{rtt: flow.path(1).SRTT, rto: flow.path(0).RTO}
 			flow.resetGap()
 		}
 		n.wires[0].Cut()
-		if err := pause(ctx, 3*time.Second); err != nil {
+		if err := pause(ctx, long); err != nil {
 			return err
 		}
 		for i, flow := range flows {
