@@ -294,15 +294,8 @@ func (f *sctpCurves) overHeartbeat() error {
 	for i, beat := range f.beats {
 		cells := []string{fmt.Sprint(beat.Seconds()), spread(rows[i].Samples, 2)}
 		for _, wires := range [][]wireSeen{f.cuts, f.usrsctp} {
-			c := report.Curve{}
-			addWires(&c, wires, func(p *assoc.Parameters) (float64, bool) {
-				return 0, *p == studyParameters(beatRTO, studyRetrans, beat)
-			}, (*studySeen).declared)
-			cell := "-"
-			if len(c.Points) > 0 {
-				cell = fmt.Sprintf("%.2f", c.Points[0].Y)
-			}
-			cells = append(cells, cell)
+			times := timesOnWires(wires, (*studySeen).declared, func(p *assoc.Parameters) bool { return *p == studyParameters(beatRTO, studyRetrans, beat) })
+			cells = append(cells, spread(times.Samples, 2))
 		}
 		t.Rows = append(t.Rows, append(cells, fmt.Sprint(lawDown(beatRTO, beatRTO, studyRetrans).Seconds()), fmt.Sprint(lawWithBeats(beatRTO, beat, studyRetrans).Seconds()), depends(rows[len(rows)-1].Samples, rows[i].Samples)))
 	}
