@@ -112,12 +112,12 @@ func (f *sctpCurves) measureWires(ctx context.Context, e *lab.Env) error {
 	var deep [2][]wireSeen
 	working, all := errgroup.WithContext(ctx)
 	working.Go(func() (err error) {
-		f.cuts, f.usrsctp, err = onWires(all, e, f.over(f.ours), f.over(f.theirs))
+		f.cuts, f.usrsctp, err = onWires(all, e, f.over(f.ours, wireEvery), f.over(f.theirs, wireEvery))
 		return err
 	})
 	working.Go(func() (err error) {
 		ours, theirs := f.defaultsOnWires()
-		deep[0], deep[1], err = onWires(all, e, f.over(ours), f.over(theirs))
+		deep[0], deep[1], err = onWires(all, e, f.over(ours, 2*wireEvery), f.over(theirs, 2*wireEvery))
 		return err
 	})
 	working.Go(func() (err error) {
@@ -129,9 +129,9 @@ func (f *sctpCurves) measureWires(ctx context.Context, e *lab.Env) error {
 	return err
 }
 
-// over is a case of these parameters: a cut for as long as it takes by the law to find it with any of them.
-func (f *sctpCurves) over(pars []assoc.Parameters) *wireCase {
-	c := &wireCase{pars: pars, wires: studyWires(false), lead: time.Second, tail: time.Second, every: wireEvery, labs: f.labs}
+// over is a case of these parameters, with so much from message to message: a cut for as long as it takes by the law to find it with any of them.
+func (f *sctpCurves) over(pars []assoc.Parameters, every time.Duration) *wireCase {
+	c := &wireCase{pars: pars, wires: studyWires(false), lead: time.Second, tail: time.Second, every: every, labs: f.labs}
 	for _, p := range pars {
 		c.cut = max(c.cut, lawDown(p.RTOMin, p.RTOMax, p.PathMaxRetrans)*11/10+time.Second)
 	}
