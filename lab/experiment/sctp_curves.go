@@ -20,10 +20,6 @@ const (
 	studyRetrans   = 5
 	// studyEvery is between two messages of runs in virtual time.
 	studyEvery = 20 * time.Millisecond
-	// studyAnchor is what the study has measured with default parameters, on average.
-	studyAnchor = 227.0 // s
-	// studyRTO is the RTO at the cut by which the law says that.
-	studyRTO = 7100 * time.Millisecond
 )
 
 // sctpCurves are figures 3 to 5 and 7 of the study, by the engine in virtual time.
@@ -35,7 +31,9 @@ type sctpCurves struct {
 
 	lead time.Duration // by WLAN, of figure 7; twice as long by UMTS
 
+	labs                      int                // side by side, of each case on real wires
 	ours, theirs              []assoc.Parameters // on real wires: of our media server, and of usrsctp
+	backedOff                 []time.Duration    // RTO.Min with the default RTO.Max, by both
 	cuts, usrsctp             []wireSeen
 	jittered, jitteredUsrsctp []wireSeen
 
@@ -46,11 +44,12 @@ type sctpCurves struct {
 var (
 	longSCTPCurves = sctpCurves{
 		runs: studyRuns, rto: inTime(0.5, 1, 2, 3, 4, 6, 8), ceilings: inTime(0.1, 0.18, 0.3, 0.5, 1, 2, 4, 8), beats: inTime(1, 2, 5, 10, 30),
-		lead: 20 * time.Second, ours: studyOnWires(0, 1, 2, 3, 4, 5), theirs: studyOnWires(2, 5),
+		lead: 20 * time.Second, labs: 3, ours: studyOnWires(0, 1, 2, 3, 4, 5), theirs: studyOnWires(2, 5),
+		backedOff: append(inTime(0.5, 1, 2, 4), studyRTO),
 	}
 	shortSCTPCurves = sctpCurves{
-		runs: 1, rto: inTime(0.5, 1), ceilings: inTime(0.18, 0.5), beats: inTime(1, 10),
-		lead: time.Second, ours: []assoc.Parameters{studyFixed(500 * time.Millisecond)}, theirs: []assoc.Parameters{studyFixed(500 * time.Millisecond)},
+		runs: 1, rto: inTime(0.5), ceilings: inTime(0.18, 0.3), beats: inTime(1, 10),
+		lead: time.Second, labs: 1, ours: []assoc.Parameters{studyFixed(300 * time.Millisecond)}, theirs: []assoc.Parameters{studyFixed(300 * time.Millisecond)},
 	}
 )
 
@@ -103,31 +102,40 @@ const (
 	usrsctpOnWires = "usrsctp on real wires"
 )
 
-// measureWires has our media server and usrsctp go over a cut of real wires, and over one to UMTS with its jitter, all side
-// by side.
+// measureWires has our media server and usrsctp go over cuts of real wires, and over one to UMTS with its jitter, all side
+// by side. What the RTO doubles in takes minutes, and has wires of its own.
 func (f *sctpCurves) measureWires(ctx context.Context, e *lab.Env) error {
-	over := wireCase{wires: studyWires(false), lead: time.Second, tail: time.Second, every: wireEvery}
-	ours, theirs := over, over
-	ours.pars, theirs.pars = f.ours, f.theirs
-	for _, c := range []*wireCase{&ours, &theirs} {
-		for _, p := range c.pars {
-			c.cut = max(c.cut, lawDown(p.RTOMin, p.RTOMax, p.PathMaxRetrans)*11/10+time.Second)
-		}
-	}
 	jittered := wireCase{wires: studyWires(true), lead: f.lead, cut: 2 * f.lead, every: studyEvery}
 	for _, ceiling := range f.ceilings {
 		jittered.pars = append(jittered.pars, studyFixed(ceiling))
 	}
+	var deep [2][]wireSeen
 	working, all := errgroup.WithContext(ctx)
 	working.Go(func() (err error) {
-		f.cuts, f.usrsctp, err = onWires(all, e, &ours, &theirs)
+		f.cuts, f.usrsctp, err = onWires(all, e, f.over(f.ours, wireEvery), f.over(f.theirs, wireEvery))
+		return err
+	})
+	working.Go(func() (err error) {
+		ours, theirs := f.defaultsOnWires()
+		deep[0], deep[1], err = onWires(all, e, f.over(ours, 2*wireEvery), f.over(theirs, 2*wireEvery))
 		return err
 	})
 	working.Go(func() (err error) {
 		f.jittered, f.jitteredUsrsctp, err = onWires(all, e, &jittered, &jittered)
 		return err
 	})
-	return working.Wait()
+	err := working.Wait()
+	f.cuts, f.usrsctp = append(f.cuts, deep[0]...), append(f.usrsctp, deep[1]...)
+	return err
+}
+
+// over is a case of these parameters, with so much from message to message: a cut for as long as it takes by the law to find it with any of them.
+func (f *sctpCurves) over(pars []assoc.Parameters, every time.Duration) *wireCase {
+	c := &wireCase{pars: pars, wires: studyWires(false), lead: time.Second, tail: time.Second, every: every, labs: f.labs}
+	for _, p := range pars {
+		c.cut = max(c.cut, lawDown(p.RTOMin, p.RTOMax, p.PathMaxRetrans)*11/10+time.Second)
+	}
+	return c
 }
 
 // wireEvery is between two messages of transfers that share real wires.
@@ -153,53 +161,80 @@ func (f *sctpCurves) sweep(par assoc.Parameters) ([]studySeen, error) {
 
 // overRTO draws figures 3 and 4.
 func (f *sctpCurves) overRTO() error {
-	const x = "RTO.Min = RTO.Max, s"
-	interrupt := &report.Plot{X: x, Y: "interruption of data, s", Curves: []report.Curve{
-		{Name: "the study's equation 4: Path.Max.Retrans x RTO", Role: report.Published},
-		{Name: "RFC 9260 section 8.2: one timeout more", Role: report.Reference},
-		{Name: "Isthmus, RFC 9260 alone, in virtual time: last data by WLAN to first new data by UMTS", Role: report.Ours},
-		{Name: "the same with RFC 7829", Role: report.OursTC},
-		{Name: mediaOnWires + ", RFC 9260 alone", Role: report.OursXDP, Dots: true},
-		{Name: usrsctpOnWires, Role: report.Peer, Dots: true},
-	}}
-	recovery := &report.Plot{X: x, Y: "cut to first data by UMTS, s", Curves: []report.Curve{
-		{Name: "RFC 9260 section 6.3.3: one timeout", Role: report.Reference},
-		{Name: "Isthmus, RFC 9260 alone, in virtual time", Role: report.Ours},
-		{Name: "the same with early probes", Role: report.OursTC},
-		{Name: mediaOnWires, Role: report.OursXDP, Dots: true},
-		{Name: usrsctpOnWires, Role: report.Peer, Dots: true},
-	}}
-	for _, rto := range f.rto {
-		par := studyParameters(rto, studyRetrans, studyHeartbeat)
-		failing, early := par, par
-		failing.PotentiallyFailedMaxRetrans = 0
-		early.PotentiallyFailedMaxRetrans, early.EarlyProbe = 0, true
-		var all [3][]studySeen
-		for i, p := range []assoc.Parameters{par, failing, early} {
-			var err error
-			if all[i], err = f.sweep(p); err != nil {
-				return err
-			}
+	const x = "RTO.Min, s"
+	interrupt := &report.Plot{X: x, Y: "interruption of data, s"}
+	recovery := &report.Plot{X: x, Y: "cut to first data by UMTS, s"}
+	for _, add := range []func(interrupt, recovery *report.Plot) error{
+		func(i, r *report.Plot) error { return f.addFamily("RTO.Max = RTO.Min", "4", studyFixed, i, r) },
+		func(i, r *report.Plot) error { return f.addFamily("RTO.Max 1m, the default", "3", studyDefaults, i, r) },
+		f.addBeyond,
+	} {
+		if err := add(interrupt, recovery); err != nil {
+			return err
 		}
-		s := rto.Seconds()
-		interrupt.Curves[0].Add(s, report.Measured(studyRetrans*s))
-		interrupt.Curves[1].Add(s, report.Measured((studyRetrans+1)*s))
-		interrupt.Curves[2].Add(s, inSeconds(all[0], (*studySeen).interrupted))
-		interrupt.Curves[3].Add(s, inSeconds(all[1], (*studySeen).interrupted))
-		recovery.Curves[0].Add(s, report.Measured(s))
-		recovery.Curves[1].Add(s, inSeconds(all[0], (*studySeen).recovered))
-		recovery.Curves[2].Add(s, inSeconds(all[2], (*studySeen).recovered))
-	}
-	fixed := func(p *assoc.Parameters) (float64, bool) {
-		return p.RTOMin.Seconds(), *p == studyFixed(p.RTOMin)
-	}
-	for i, all := range [][]wireSeen{f.cuts, f.usrsctp} {
-		addWires(&interrupt.Curves[4+i], all, fixed, (*studySeen).interrupted)
-		addWires(&recovery.Curves[3+i], all, fixed, (*studySeen).recovered)
 	}
 	f.charts = append(f.charts,
-		report.Chart{Name: "fig3", Title: "Figure 3: interruption of data over the RTO", Plot: interrupt},
+		report.Chart{Name: "fig3", Title: "Figure 3: interruption of data over the RTO: last data by WLAN to first new data by UMTS", Plot: interrupt},
 		report.Chart{Name: "fig4", Title: "Figure 4: recovery from the failure of a link over the RTO", Plot: recovery})
+	return nil
+}
+
+// addFamily adds the curves of one choice of RTO.Max, by RFC 9260 alone: the study's equation and the RFC's law, the engine
+// in virtual time, and on real wires our media server and usrsctp.
+func (f *sctpCurves) addFamily(name, equation string, of func(time.Duration) assoc.Parameters, interrupt, recovery *report.Plot) error {
+	study := report.Curve{Name: name + ": the study's equation " + equation, Role: report.Published}
+	law := report.Curve{Name: name + ": RFC 9260 section 8.2, one timeout more", Role: report.Reference}
+	one := report.Curve{Name: name + ": RFC 9260 section 6.3.3, one timeout", Role: report.Reference}
+	interrupted := report.Curve{Name: name + ": Isthmus in virtual time", Role: report.Ours}
+	recovered := interrupted
+	for _, rto := range f.rto {
+		par, s := of(rto), rto.Seconds()
+		all, err := f.sweep(par)
+		if err != nil {
+			return err
+		}
+		study.Add(s, report.Measured(lawDown(rto, par.RTOMax, par.PathMaxRetrans-1).Seconds()))
+		law.Add(s, report.Measured(lawDown(rto, par.RTOMax, par.PathMaxRetrans).Seconds()))
+		one.Add(s, report.Measured(s))
+		interrupted.Add(s, inSeconds(all, (*studySeen).interrupted))
+		recovered.Add(s, inSeconds(all, (*studySeen).recovered))
+	}
+	interrupt.Curves = append(interrupt.Curves, study, law, interrupted)
+	recovery.Curves = append(recovery.Curves, study, one, recovered)
+	for _, wires := range []struct {
+		name string
+		role report.Role
+		seen []wireSeen
+	}{{mediaOnWires, report.OursXDP, f.cuts}, {usrsctpOnWires, report.Peer, f.usrsctp}} {
+		interrupted := report.Curve{Name: name + ": " + wires.name, Role: wires.role, Dots: true}
+		recovered := interrupted
+		at := func(p *assoc.Parameters) (float64, bool) { return p.RTOMin.Seconds(), *p == of(p.RTOMin) }
+		addWires(&interrupted, wires.seen, at, (*studySeen).interrupted)
+		addWires(&recovered, wires.seen, at, (*studySeen).recovered)
+		interrupt.Curves, recovery.Curves = append(interrupt.Curves, interrupted), append(recovery.Curves, recovered)
+	}
+	return nil
+}
+
+// addBeyond adds what RFC 7829 makes of the interruption, and early probes of the recovery, in virtual time.
+func (f *sctpCurves) addBeyond(interrupt, recovery *report.Plot) error {
+	failing := report.Curve{Name: "RTO.Max = RTO.Min, with RFC 7829: Isthmus in virtual time", Role: report.OursTC}
+	early := report.Curve{Name: "RTO.Max = RTO.Min, with early probes: Isthmus in virtual time", Role: report.OursTC}
+	for _, rto := range f.rto {
+		par := studyFixed(rto)
+		par.PotentiallyFailedMaxRetrans = 0
+		all, err := f.sweep(par)
+		if err != nil {
+			return err
+		}
+		failing.Add(rto.Seconds(), inSeconds(all, (*studySeen).interrupted))
+		par.EarlyProbe = true
+		if all, err = f.sweep(par); err != nil {
+			return err
+		}
+		early.Add(rto.Seconds(), inSeconds(all, (*studySeen).recovered))
+	}
+	interrupt.Curves, recovery.Curves = append(interrupt.Curves, failing), append(recovery.Curves, early)
 	return nil
 }
 
@@ -294,55 +329,10 @@ func (f *sctpCurves) overHeartbeat() error {
 	for i, beat := range f.beats {
 		cells := []string{fmt.Sprint(beat.Seconds()), spread(rows[i].Samples, 2)}
 		for _, wires := range [][]wireSeen{f.cuts, f.usrsctp} {
-			c := report.Curve{}
-			addWires(&c, wires, func(p *assoc.Parameters) (float64, bool) {
-				return 0, *p == studyParameters(beatRTO, studyRetrans, beat)
-			}, (*studySeen).declared)
-			cell := "-"
-			if len(c.Points) > 0 {
-				cell = fmt.Sprintf("%.2f", c.Points[0].Y)
-			}
-			cells = append(cells, cell)
+			times := timesOnWires(wires, (*studySeen).declared, func(p *assoc.Parameters) bool { return *p == studyParameters(beatRTO, studyRetrans, beat) })
+			cells = append(cells, spread(times.Samples, 2))
 		}
 		t.Rows = append(t.Rows, append(cells, fmt.Sprint(lawDown(beatRTO, beatRTO, studyRetrans).Seconds()), fmt.Sprint(lawWithBeats(beatRTO, beat, studyRetrans).Seconds()), depends(rows[len(rows)-1].Samples, rows[i].Samples)))
-	}
-	f.tables = append(f.tables, t)
-	return nil
-}
-
-// defaults compares what default parameters make of a silent cut, also where the RTO has grown before it to what the
-// study's 227 s demand.
-func (f *sctpCurves) defaults() error {
-	t := report.Table{
-		Title:   fmt.Sprintf("Default parameters; the study: %.0f s on average, of an RTO that it does not tell", studyAnchor),
-		Columns: []string{"", "RTO at the cut, s", "first data, s", "new data, s", "path inactive, s", "RFC 9260, s", "longest without a delivery, s"},
-	}
-	for _, row := range []struct {
-		name   string
-		rto    time.Duration
-		change func(*assoc.Parameters)
-	}{
-		{"RFC 9260 alone", time.Second, func(*assoc.Parameters) {}},
-		{"RFC 9260 alone, the RTO of " + fmt.Sprint(studyRTO), studyRTO, func(*assoc.Parameters) {}},
-		{"with RFC 7829", time.Second, func(p *assoc.Parameters) { p.PotentiallyFailedMaxRetrans = 0 }},
-		{"with early probes", time.Second, func(p *assoc.Parameters) { p.PotentiallyFailedMaxRetrans, p.EarlyProbe = 0, true }},
-	} {
-		par := studyParameters(row.rto, studyRetrans, assoc.Defaults().HeartbeatInterval)
-		par.RTOMax = assoc.Defaults().RTOMax
-		row.change(&par)
-		all, err := f.sweep(par)
-		if err != nil {
-			return err
-		}
-		cells := []string{row.name}
-		for _, of := range []func(*studySeen) time.Duration{
-			func(s *studySeen) time.Duration { return s.rto }, func(s *studySeen) time.Duration { return s.first },
-			func(s *studySeen) time.Duration { return s.fresh }, (*studySeen).declared,
-		} {
-			cells = append(cells, spread(inSeconds(all, of).Samples, 2))
-		}
-		cells = append(cells, fmt.Sprint(lawDown(row.rto, par.RTOMax, studyRetrans).Seconds()), spread(inSeconds(all, func(s *studySeen) time.Duration { return s.gap }).Samples, 2))
-		t.Rows = append(t.Rows, cells)
 	}
 	f.tables = append(f.tables, t)
 	return nil

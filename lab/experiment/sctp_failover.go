@@ -34,16 +34,18 @@ type sctpFailoverForm struct {
 	rto    []time.Duration // RTO.Min = RTO.Max
 	most   []int           // Path.Max.Retrans
 	silent int             // cuts with default parameters
+	beside int             // of them beside MPTCP
 	row    int             // cuts in a row, of a host with one address
 	curves sctpCurves
 }
 
-// sctpCuts is how many silent cuts with default parameters there are.
-const sctpCuts = 20
+// sctpCuts is how many silent cuts with default parameters there are, and sctpCutsBeside how many beside MPTCP, each of which
+// takes a new connection.
+const sctpCuts, sctpCutsBeside = 20, 12
 
 var (
-	longSCTPFailover  = sctpFailoverForm{[]time.Duration{200, 500, 1000, 2000}, []int{0, 2, 5}, sctpCuts, 100, longSCTPCurves}
-	shortSCTPFailover = sctpFailoverForm{[]time.Duration{200}, []int{0, 2}, 1, 4, shortSCTPCurves}
+	longSCTPFailover  = sctpFailoverForm{[]time.Duration{200, 500, 1000, 2000}, []int{0, 2, 5}, sctpCuts, sctpCutsBeside, 100, longSCTPCurves}
+	shortSCTPFailover = sctpFailoverForm{[]time.Duration{200}, []int{0, 2}, 1, 1, 4, shortSCTPCurves}
 )
 
 // sctpClock is what one association has shown after a cut, and what the law says.
@@ -83,28 +85,23 @@ func runSCTPFailover(ctx context.Context, e *lab.Env) error {
 		form = shortSCTPFailover
 	}
 	form.silent = cmp.Or(min(e.Runs, form.silent), form.silent)
+	form.beside = min(form.silent, form.beside)
 	found := &sctpFound{row: form.row}
 	curves := form.curves
-	e.Step("side by side, each in a lab of its own: silent cuts with default parameters, cuts in a row of a host with one address, silent cuts beside MPTCP, and the study's cuts")
-	shared := sideBySide(e)
-	working, all := errgroup.WithContext(ctx)
-	for what, step := range map[string]func(context.Context, *lab.Env, sctpFailoverForm) error{
-		"silent cuts":       found.measureCuts,
-		"cuts in a row":     found.measureRow,
-		"cuts beside MPTCP": found.measureMPTCP,
-		"the study's cuts":  func(ctx context.Context, e *lab.Env, _ sctpFailoverForm) error { return curves.measureWires(ctx, e) },
-	} {
-		working.Go(func() error {
-			if err := step(all, shared, form); err != nil {
-				return fmt.Errorf("%s: %w", what, err)
-			}
-			return nil
-		})
-	}
-	if err := working.Wait(); err != nil {
+	e.Step("side by side, each in a lab of its own: cuts in a row of a host with one address, and the study's cuts")
+	err := eachInLab(ctx, e, form, map[string]failoverStep{
+		"cuts in a row":    found.measureRow,
+		"the study's cuts": func(ctx context.Context, e *lab.Env, _ sctpFailoverForm) error { return curves.measureWires(ctx, e) },
+	})
+	if err != nil {
 		return err
 	}
-	err := e.Alone(func() error {
+	err = e.Alone(func() error {
+		e.Step("silent cuts with default parameters, and beside MPTCP")
+		err := eachInLab(ctx, e, form, map[string]failoverStep{"silent cuts": found.measureCuts, "cuts beside MPTCP": found.measureMPTCP})
+		if err != nil {
+			return err
+		}
 		e.Step("the clocks of the RFCs")
 		if err := found.measureClocks(ctx, e, form); err != nil {
 			return fmt.Errorf("the clocks of the RFCs: %w", err)
@@ -116,6 +113,24 @@ func runSCTPFailover(ctx context.Context, e *lab.Env) error {
 		return err
 	}
 	return finish(e, sctpFailoverReport(found, &curves))
+}
+
+// failoverStep is a part of the experiment, in labs of its own.
+type failoverStep func(context.Context, *lab.Env, sctpFailoverForm) error
+
+// eachInLab takes steps side by side.
+func eachInLab(ctx context.Context, e *lab.Env, form sctpFailoverForm, steps map[string]failoverStep) error {
+	shared := sideBySide(e)
+	working, ctx := errgroup.WithContext(ctx)
+	for what, step := range steps {
+		working.Go(func() error {
+			if err := step(ctx, shared, form); err != nil {
+				return fmt.Errorf("%s: %w", what, err)
+			}
+			return nil
+		})
+	}
+	return working.Wait()
 }
 
 // sideBySide is what labs side by side are given: their lines of progress stay whole.
@@ -206,6 +221,9 @@ func (f *sctpFound) end(flows ...*cutFlow) error {
 	return nil
 }
 
+// silentCut is how long a silent cut lasts: what comes by the law has come by then.
+const silentCut = 2 * time.Second
+
 // umtsWithoutJitter is the study's UMTS at its mean delay.
 func umtsWithoutJitter() lab.WireConfig {
 	w := lab.UMTS()
@@ -241,7 +259,7 @@ func (f *sctpFound) measureCuts(ctx context.Context, e *lab.Env, form sctpFailov
 			flow.resetGap()
 		}
 		n.wires[0].Cut()
-		if err := pause(ctx, 3*time.Second); err != nil {
+		if err := pause(ctx, silentCut); err != nil {
 			return err
 		}
 		for i, flow := range flows {
@@ -277,7 +295,7 @@ func (f *sctpFound) measureMPTCP(ctx context.Context, e *lab.Env, form sctpFailo
 	if err != nil {
 		return err
 	}
-	for range form.silent {
+	for range form.beside {
 		theirs, err := startMPTCP(ctx, n.server, n.ue, cutSingle)
 		if errors.Is(err, traffic.ErrNoMPTCP) {
 			f.noMPTCP = noMPTCP
@@ -299,14 +317,14 @@ func (f *sctpFound) measureMPTCP(ctx context.Context, e *lab.Env, form sctpFailo
 
 // cutBeside makes one silent cut under both.
 func (f *sctpFound) cutBeside(ctx context.Context, n *cutNet, ours *cutFlow, theirs *mptcpFlow) error {
-	if err := pause(ctx, 3*time.Second); err != nil { // the other ways are measured
+	if err := pause(ctx, 2*time.Second); err != nil { // the other ways are measured
 		return err
 	}
 	seen := sctpCut{rtt: ours.path(1).SRTT, rto: ours.path(0).RTO}
 	ours.resetGap()
 	theirs.end.reset()
 	n.wires[0].Cut()
-	if err := pause(ctx, 3*time.Second); err != nil {
+	if err := pause(ctx, silentCut); err != nil {
 		return err
 	}
 	f.mptcp = append(f.mptcp, sctpCut{gap: theirs.end.gap()})

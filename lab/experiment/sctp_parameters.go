@@ -19,7 +19,7 @@ const sctpParametersName = "sctp-parameters"
 // sctpParameters is the experiment sctp-parameters.
 var sctpParameters = lab.Experiment{
 	Name:      sctpParametersName,
-	Summary:   "which parameters of SCTP to choose between WLAN and UMTS: what each costs in a cut and without one, and over delay and loss, in virtual time; those to take and the study's own on real wires",
+	Summary:   "which parameters of SCTP to choose between WLAN and UMTS: what each costs in a cut and without one, and over delay and loss, in virtual time; those to take and the study's own on real wires, beside usrsctp",
 	NeedsRoot: true,
 	Run:       runSCTPParameters,
 }
@@ -83,8 +83,8 @@ func runSCTPParameters(ctx context.Context, e *lab.Env) error {
 		}
 	}
 	chosen := chooseParameters(rows)
-	if short { // one whose timers are short
-		chosen = rows[len(rows)-1:]
+	if short { // those whose timers are short, without early probes and with them
+		chosen = rows[len(rows)-2:]
 	}
 	e.Step("the choices to compare, over delay and loss")
 	grid, err := parameterGrid(chosen, short)
@@ -230,44 +230,87 @@ func parameterGrid(chosen []*parameterRow, short bool) (t report.Table, err erro
 	return t, nil
 }
 
-// parametersOnWires sets what choices cost on real wires beside virtual time: over a silent cut, and by UMTS's jitter.
+// parametersLabs are those side by side, of which each has another phase of the heartbeats at the wire's return.
+const parametersLabs = 3
+
+// parametersOnWires sets what choices cost on real wires, our media server and usrsctp, beside virtual time: over a silent
+// cut, and by UMTS's jitter.
 func parametersOnWires(ctx context.Context, e *lab.Env, chosen []*parameterRow, short bool) (t report.Table, err error) {
-	over := wireCase{wires: studyWires(false), lead: time.Second, every: studyEvery}
+	over := wireCase{wires: studyWires(false), lead: time.Second, every: wireEvery, labs: parametersLabs}
+	var theirs []assoc.Parameters
 	for _, r := range chosen {
 		over.pars = append(over.pars, r.par)
+		if !r.par.EarlyProbe { // which usrsctp has not
+			theirs = append(theirs, r.par)
+		}
 		over.cut = max(over.cut, r.law()*11/10+time.Second)
-		over.tail = max(over.tail, r.par.HeartbeatInterval+2*r.par.RTOMin+time.Second)
+		over.phase = max(over.phase, r.par.HeartbeatInterval)
+		over.tail = max(over.tail, returnsWithin(r.par.RTOMin, r.par.HeartbeatInterval)+time.Second)
 	}
 	by := over
-	by.wires, by.lead, by.cut, by.tail = [2]lab.WireConfig{lab.UMTS(), lab.WLAN()}, time.Minute, 0, 0
+	by.wires, by.lead, by.cut, by.phase, by.tail = [2]lab.WireConfig{lab.UMTS(), lab.WLAN()}, time.Minute, 0, 0, 0
 	if short {
-		by.lead = 2 * time.Second
+		over.labs, by.labs, by.lead = 1, 1, 2*time.Second
 	}
+	overPeer, byPeer := over, by
+	overPeer.pars, byPeer.pars = theirs, theirs
 	working, ctx := errgroup.WithContext(ctx)
-	var cuts, quiet []wireSeen
-	working.Go(func() (err error) { cuts, err = over.run(ctx, e, byMedia); return err })
-	working.Go(func() (err error) { quiet, err = by.run(ctx, e, byMedia); return err })
+	var seen parametersSeen
+	working.Go(func() (err error) { seen.cuts[0], seen.cuts[1], err = onWires(ctx, e, &over, &overPeer); return err })
+	working.Go(func() (err error) { seen.quiet[0], seen.quiet[1], err = onWires(ctx, e, &by, &byPeer); return err })
 	if err := working.Wait(); err != nil {
 		return t, err
 	}
-	t.Title = "On real wires, one run, and in virtual time"
-	t.Columns = []string{"", "longest without a delivery, s", "virtual", "cut to path inactive, s", "virtual", "back by WLAN, s", "virtual", "repeated by UMTS, %", "virtual"}
-	for i, r := range chosen {
-		s := &cuts[i]
-		t.Rows = append(t.Rows, []string{
-			r.name, secondsOr(s.gap, over.cut), spread(r.gap.Samples, 2), secondsOr(s.down, over.cut), spread(r.down.Samples, 2), secondsOr(s.back, over.tail), spread(r.back.Samples, 2),
-			spread(repeated([]studySeen{quiet[i].studySeen}).Samples, 2), spread(r.repeated.Samples, 2),
-		})
-	}
-	return t, nil
+	return seen.table(chosen, over.cut, over.tail), nil
 }
 
-// secondsOr is a time in seconds, if it came to that in the time that there was for it.
-func secondsOr(d, within time.Duration) string {
-	if d < 0 {
+// parametersSeen is what was seen on real wires, of our media server and of usrsctp.
+type parametersSeen struct{ cuts, quiet [2][]wireSeen }
+
+// table has a cut and what followed it last no longer than these times.
+func (s *parametersSeen) table(chosen []*parameterRow, cut, tail time.Duration) report.Table {
+	t := report.Table{Title: fmt.Sprintf("On real wires and in virtual time: median (lowest to highest); runs on wires: %d", max(len(s.cuts[0])/len(chosen), 1)), Columns: []string{""}}
+	for _, what := range []string{"longest without a delivery, s", "cut to path inactive, s", "back by WLAN, s", "repeated by UMTS, %"} {
+		t.Columns = append(t.Columns, what+": Isthmus", "usrsctp", "virtual")
+	}
+	for _, r := range chosen {
+		of := func(p *assoc.Parameters) bool { return *p == r.par }
+		cells := []string{r.name}
+		for _, k := range []struct {
+			time    func(*studySeen) time.Duration
+			within  time.Duration
+			virtual report.Value
+		}{
+			{func(s *studySeen) time.Duration { return s.gap }, cut, r.gap}, {(*studySeen).declared, cut, r.down},
+			{func(s *studySeen) time.Duration { return s.back }, tail, r.back},
+		} {
+			for i := range s.cuts {
+				cells = append(cells, s.cell(r, i, secondsOr(timesOnWires(s.cuts[i], k.time, of), k.within)))
+			}
+			cells = append(cells, spread(k.virtual.Samples, 2))
+		}
+		for i := range s.quiet {
+			cells = append(cells, s.cell(r, i, spread(repeated(ofWires(s.quiet[i], of)).Samples, 2)))
+		}
+		t.Rows = append(t.Rows, append(cells, spread(r.repeated.Samples, 2)))
+	}
+	return t
+}
+
+// cell is that of our media server or usrsctp, in which some choices cannot be made.
+func (*parametersSeen) cell(r *parameterRow, by int, seen string) string {
+	if by == 1 && r.par.EarlyProbe {
+		return "-"
+	}
+	return seen
+}
+
+// secondsOr are times in seconds, if it came to that in the time that there was for it.
+func secondsOr(seen report.Value, within time.Duration) string {
+	if !seen.Known() {
 		return fmt.Sprintf("not in %.0f", within.Seconds())
 	}
-	return fmt.Sprintf("%.2f", d.Seconds())
+	return spread(seen.Samples, 2)
 }
 
 func sctpParametersReport(rows, chosen []*parameterRow, grid, wires report.Table) *report.Report {
@@ -293,7 +336,7 @@ func sctpParametersReport(rows, chosen []*parameterRow, grid, wires report.Table
 		Notes: []string{
 			"The engine in virtual time over models of the study's WLAN and UMTS. A silent cut of the WLAN, with UMTS at mean delay; and, with nothing cut, UMTS with the study's jitter as the first way, also of twice the delay, and a WLAN that loses 3 % each way.",
 			fmt.Sprintf("Recommended is what is without a delivery for the shortest time over a cut, of those that repeat no more than %v %% by UMTS, of twice its delay, too, and leave a WLAN that works no more than %d times an hour; of alike ones that with the longest HB.Interval.", mayRepeat, mayStray),
-			"On real wires our media server sends to our client with each of the choices, which share the wires and the cut.",
+			fmt.Sprintf("On real wires our media server sends to our client, and usrsctp to usrsctp in UDP by wires of its own, a message each %v with each of the choices, which share the wires and the cut; of labs side by side each has a longer cut, so that the wire returns at another phase of the heartbeats. usrsctp has no early probes. It counts missed heartbeats beside timeouts of data, and its clock counts sleeps of 10 ms, which a loaded machine makes longer.", wireEvery),
 			"The study has left recommended parameters, and the influence of delay and loss, to future work; its own settings stand beside them.",
 		},
 	}

@@ -18,7 +18,7 @@ const sctpTSNName = "sctp-tsn"
 // sctpTSN is the experiment sctp-tsn.
 var sctpTSN = lab.Experiment{
 	Name:      sctpTSNName,
-	Summary:   "figure 2 of the study: the TSNs of an SCTP association that goes from WLAN to UMTS and back, on real wires and in virtual time",
+	Summary:   "figure 2 of the study: the TSNs of an SCTP association that goes from WLAN to UMTS and back, ours and usrsctp's on real wires, and in virtual time",
 	NeedsRoot: true,
 	Run:       runSCTPTSN,
 }
@@ -33,23 +33,33 @@ func runSCTPTSN(ctx context.Context, e *lab.Env) error {
 		c.par = studyParameters(500*time.Millisecond, 2, time.Second)
 		c.lead, c.cut, c.tail = time.Second, 4*time.Second, 3*time.Second
 	}
-	e.Step("a stream over a cut of %v on real wires", c.cut)
+	e.Step("a stream over a cut of %v on real wires, of ours and of usrsctp", c.cut)
 	w := wireCase{pars: []assoc.Parameters{c.par}, wires: c.wires, lead: c.lead, cut: c.cut, tail: c.tail, every: c.every}
 	w.media = w.known() + w.lead + w.tail // more than goes: it is to end all the same
-	wires, err := w.run(ctx, e, byMedia)
+	ours, theirs, err := onWires(ctx, sideBySide(e), &w, &w)
 	if err != nil {
 		return err
 	}
 	e.Step("the same in virtual time")
-	var seen studySeen
+	var virtual studySeen
 	err = e.Alone(func() error {
-		seen, err = c.run()
+		virtual, err = c.run()
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return finish(e, sctpTSNReport(&c, &wires[0].studySeen, &seen))
+	return finish(e, sctpTSNReport(&c, []tsnRun{
+		{"fig2", "Isthmus on real wires", &ours[0].studySeen},
+		{"fig2-usrsctp", "usrsctp on real wires", &theirs[0].studySeen},
+		{"fig2-virtual", "Isthmus in virtual time", &virtual},
+	}))
+}
+
+// tsnRun is a run of the figure, and who has made it.
+type tsnRun struct {
+	chart, by string
+	seen      *studySeen
 }
 
 // tsnDots is how many dots a path has in the picture.
@@ -82,24 +92,28 @@ func tsnPlot(s *studySeen, lead time.Duration) *report.Plot {
 	return p
 }
 
-func sctpTSNReport(c *studyCase, wires, virtual *studySeen) *report.Report {
+// sctpTSNReport draws each run, of which the first is ours on wires and the second that of usrsctp.
+func sctpTSNReport(c *studyCase, runs []tsnRun) *report.Report {
 	par := &c.par
 	r := &report.Report{
-		Experiment: sctpTSNName, Title: "TSNs over a cut", Peer: "virtual time",
-		Charts: []report.Chart{
-			{Name: "fig2", Title: "Figure 2: DATA chunks by WLAN, by UMTS, and by WLAN again, on real wires", Plot: tsnPlot(wires, c.lead)},
-			{Name: "fig2-virtual", Title: "Figure 2 in virtual time", Plot: tsnPlot(virtual, c.lead)},
-		},
+		Experiment: sctpTSNName, Title: "TSNs over a cut", Peer: "usrsctp",
 		Notes: []string{
-			fmt.Sprintf("Our media server sends to our client by wires of the study's WLAN, and of its UMTS at mean delay, from the first of which all is lost for a while; and the engine does in virtual time over models of them: RTO %v, Path.Max.Retrans %d, HB.Interval %v, RFC 9260 alone, as in the study's figure 2. The server sends more than UMTS carries; each path has some %d of its chunks drawn.", par.RTOMin, par.PathMaxRetrans, par.HeartbeatInterval, tsnDots),
+			fmt.Sprintf("Our media server sends to our client, and usrsctp to usrsctp in UDP, by wires of the study's WLAN, and of its UMTS at mean delay, from the first of which all is lost for a while; and the engine does in virtual time over models of them: RTO %v, Path.Max.Retrans %d, HB.Interval %v, RFC 9260 alone, as in the study's figure 2. The server sends more than UMTS carries; each path has some %d of its chunks drawn.", par.RTOMin, par.PathMaxRetrans, par.HeartbeatInterval, tsnDots),
 			fmt.Sprintf("The wire is cut at %v for %v. The study's picture has the same shape: a pause on the way to UMTS, a steeper line by WLAN, and hardly a pause on the way back, where nothing has to be found out.", c.lead, c.cut),
-			"Each chunk is read from the packets of both ends; the client has compared the digest of all that came.",
+			"Each chunk is read from the packets of both ends, but for the path inactive, which the server says; our client has compared the digest of all that came. usrsctp does not say what its RTO is; its clock counts sleeps of 10 ms, which a loaded machine makes longer. Published are the study's equations: its figure has no numbers.",
 		},
+	}
+	for _, run := range runs {
+		r.AddChart(report.Chart{Name: run.chart, Title: "Figure 2: DATA chunks by WLAN, by UMTS, and by WLAN again: " + run.by, Plot: tsnPlot(run.seen, c.lead)})
 	}
 	for _, k := range tsnClocks(par) {
-		r.Figures = append(r.Figures, report.Figure{Name: k.name, Unit: "s", Decimals: 2, Isthmus: report.Measured(k.of(wires).Seconds()), Peer: report.Measured(k.of(virtual).Seconds())})
+		f := report.Figure{Name: k.name, Unit: "s", Decimals: 2, Peer: k.value(runs[1].seen), Isthmus: k.value(runs[0].seen)}
+		if k.study > 0 {
+			f.Published = report.Measured(k.study.Seconds())
+		}
+		r.Figures = append(r.Figures, f)
 	}
-	r.Tables = append(r.Tables, tsnLaws(par, wires, virtual))
+	r.Tables = append(r.Tables, tsnLaws(par, runs))
 	return r
 }
 
@@ -109,6 +123,17 @@ type tsnClock struct {
 	of         func(*studySeen) time.Duration
 	rfc, study time.Duration
 	by         string
+}
+
+// value is the time of a run in seconds, if it is known, and has come to that.
+func (k *tsnClock) value(s *studySeen) report.Value {
+	switch d := k.of(s); {
+	case d > 0:
+		return report.Measured(d.Seconds())
+	case d < 0:
+		return report.None("not in the run")
+	}
+	return report.None("not known")
 }
 
 func tsnClocks(par *assoc.Parameters) []tsnClock {
@@ -124,11 +149,14 @@ func tsnClocks(par *assoc.Parameters) []tsnClock {
 	}
 }
 
-// tsnLaws sets clocks beside the laws, and says which of them they follow.
-func tsnLaws(par *assoc.Parameters, wires, virtual *studySeen) report.Table {
+// tsnLaws sets the clocks of runs beside the laws, and says which of them they follow.
+func tsnLaws(par *assoc.Parameters, runs []tsnRun) report.Table {
 	t := report.Table{
 		Title:   "Which law applies: that of RFC 9260, or the study's equation 4, Path.Max.Retrans x RTO",
-		Columns: []string{"", "on real wires, s", "in virtual time, s", "RFC 9260, s", "by what", "the study, s", "the wires follow", "virtual time follows"},
+		Columns: []string{"", "RFC 9260, s", "by what", "the study, s"},
+	}
+	for _, run := range runs {
+		t.Columns = append(t.Columns, run.by+", s", "follows")
 	}
 	for _, k := range tsnClocks(par) {
 		if k.rfc == 0 {
@@ -138,16 +166,25 @@ func tsnLaws(par *assoc.Parameters, wires, virtual *studySeen) report.Table {
 		if k.study > 0 {
 			study = fmt.Sprint(k.study.Seconds())
 		}
-		t.Rows = append(t.Rows, []string{
-			k.name, fmt.Sprintf("%.2f", k.of(wires).Seconds()), fmt.Sprintf("%.2f", k.of(virtual).Seconds()),
-			fmt.Sprint(k.rfc.Seconds()), k.by, study, k.follows(k.of(wires)), k.follows(k.of(virtual)),
-		})
+		cells := []string{k.name, fmt.Sprint(k.rfc.Seconds()), k.by, study}
+		for _, run := range runs {
+			v := k.value(run.seen)
+			cell := v.Absent
+			if v.Known() {
+				cell = fmt.Sprintf("%.2f", v.Median())
+			}
+			cells = append(cells, cell, k.follows(k.of(run.seen)))
+		}
+		t.Rows = append(t.Rows, cells)
 	}
 	return t
 }
 
-// follows is the law that a time is no further from than a twentieth of it and a round trip by UMTS.
+// follows is the law that a time is no further from than a twentieth of it and a round trip by UMTS. 0 is not known.
 func (k *tsnClock) follows(d time.Duration) string {
+	if d == 0 {
+		return "-"
+	}
 	const trip = 208 * time.Millisecond
 	for _, law := range []struct {
 		name string

@@ -34,6 +34,8 @@ type wireCase struct {
 	tail  time.Duration // behind it
 	every time.Duration // between messages
 	media time.Duration // as much is sent as goes in this time; 0: in that of the run
+	labs  int           // side by side; 0: one
+	phase time.Duration // up to which the cut lasts longer, in each lab by another part of it
 }
 
 // wireTransfer is one that is under way.
@@ -79,8 +81,27 @@ type wireSeen struct {
 	studySeen
 }
 
-// run measures the case, and returns what each transfer has shown.
-func (w *wireCase) run(ctx context.Context, e *lab.Env, begin wireMaker) (all []wireSeen, err error) {
+// run measures the case, and returns what each transfer of each lab has shown.
+func (w *wireCase) run(ctx context.Context, e *lab.Env, begin wireMaker) ([]wireSeen, error) {
+	if len(w.pars) == 0 {
+		return nil, nil
+	}
+	working, ctx := errgroup.WithContext(ctx)
+	each := make([][]wireSeen, max(w.labs, 1))
+	for i := range each {
+		one := *w
+		one.cut += time.Duration(i) * w.phase / time.Duration(len(each))
+		working.Go(func() (err error) {
+			each[i], err = one.runOnce(ctx, e, begin)
+			return err
+		})
+	}
+	err := working.Wait()
+	return slices.Concat(each...), err
+}
+
+// runOnce measures it in one lab.
+func (w *wireCase) runOnce(ctx context.Context, e *lab.Env, begin wireMaker) (all []wireSeen, err error) {
 	n, err := drawWays(ctx, e, sctpWires, w.wires, false)
 	if err != nil {
 		return nil, err
@@ -123,6 +144,21 @@ func (w *wireCase) run(ctx context.Context, e *lab.Env, begin wireMaker) (all []
 		all = append(all, s)
 	}
 	return all, nil
+}
+
+// ofWires is what transfers with these parameters have shown.
+func ofWires(all []wireSeen, with func(*assoc.Parameters) bool) (seen []studySeen) {
+	for i := range all {
+		if with(&all[i].par) {
+			seen = append(seen, all[i].studySeen)
+		}
+	}
+	return seen
+}
+
+// timesOnWires are the times of those that came to it, in s.
+func timesOnWires(all []wireSeen, of func(*studySeen) time.Duration, with func(*assoc.Parameters) bool) report.Value {
+	return inSeconds(ofWires(all, with), of)
 }
 
 // addWires adds the time of each transfer to which x gives a place on the axis; to others it gives none.
@@ -296,6 +332,9 @@ func (w *wireCase) startUsrsctp(ctx context.Context, n *cutNet, program string, 
 		settings = append(settings, fmt.Sprintf("%s=%d", name, d.Milliseconds()))
 	}
 	settings = append(settings, fmt.Sprintf("path-max-retrans=%d", p.PathMaxRetrans), fmt.Sprintf("association-max-retrans=%d", p.AssociationMaxRetrans))
+	if p.PotentiallyFailedMaxRetrans < p.PathMaxRetrans {
+		settings = append(settings, fmt.Sprintf("potentially-failed=%d", p.PotentiallyFailedMaxRetrans))
+	}
 	t = &usrsctpTransfer{at: uint16(port)}
 	t.server, err = usrsctp.Start(ctx, n.server, program, usrsctp.Config{
 		Name: fmt.Sprintf("server-%d", i), Local: wireServer,
