@@ -187,7 +187,7 @@ func (a *Association) joinHeartbeat(p *Path, now time.Time) {
 	if p == nil || !a.alive() || !p.carries() || chunk.HeaderSize+a.authSize()+len(a.endpoint.control)+size > p.room() {
 		return
 	}
-	if !p.returns(now) && !p.mayJoin(now) {
+	if !a.returns(p, now) && !p.mayJoin(now) {
 		return
 	}
 	a.trim()
@@ -207,9 +207,9 @@ func (p *Path) mayJoin(now time.Time) bool {
 const returnPause = 100 * time.Millisecond
 
 // returns reports whether a path that has failed is to be asked, now that the peer asks by it: it may be back, and our own
-// next heartbeat is an HB.interval or a timeout away (RFC 9260 section 8.3, D).
-func (p *Path) returns(now time.Time) bool {
-	return p.state != Active && !p.down && p.Parameters.HeartbeatInterval >= 0 && !p.askedAt.Add(returnPause).After(now)
+// next heartbeat is an HB.interval or a timeout away. RFC 9260 section 8.3 has nothing of it.
+func (a *Association) returns(p *Path, now time.Time) bool {
+	return a.par.EarlyProbe && p.state != Active && !p.down && p.Parameters.HeartbeatInterval >= 0 && !p.askedAt.Add(returnPause).After(now)
 }
 
 // handleHeartbeatAck takes the answer to a heartbeat: the path works, and the peer is there (RFC 9260 sections

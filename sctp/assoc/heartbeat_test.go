@@ -219,6 +219,7 @@ func TestHeartbeatsJoin(t *testing.T) {
 func TestHeartbeatOfReturn(t *testing.T) {
 	beat := chunk.AppendHeartbeat(nil, []byte("x"))
 	s, _, second := twoPaths(t, func(par *Parameters) { par.PathMaxRetrans = 2 })
+	s.a.par.EarlyProbe = true
 	for _, state := range []PathState{Failing, Inactive} {
 		second.state, second.errors = state, 3
 		second.heartbeatAt, second.waitsFor, second.askedAt = s.now.Add(time.Hour), time.Time{}, s.now

@@ -19,13 +19,19 @@ type Parameters struct {
 	HeartbeatMaxBurst     int           // unconfirmed paths that are probed in one RTO
 	SACKDelay             time.Duration // how long an acknowledgement may wait, at most 500 ms
 
-	// EarlyProbe has another path asked, and taken, long before a timeout tells that one is broken, and data moved at
-	// once when the peer says so. It goes beyond the RFCs.
+	// What goes beyond the RFCs: Strict switches it off.
+
+	// EarlyProbe has another path asked, and taken, long before a timeout tells that one is broken; a path that has failed
+	// asked when something comes by it; and data moved at once when the peer says so.
 	EarlyProbe bool
 	// LinkEvents has data leave an address of this host, and the peer asked to send elsewhere, as soon as the kernel says
-	// that its link carries nothing: a handover that is announced. It goes beyond the RFCs, too. What a program itself
-	// says by LinkDown counts without.
+	// that its link carries nothing: a handover that is announced. What a program itself says by LinkDown counts without.
 	LinkEvents bool
+	// SpuriousTimeouts has what a timeout took for lost be in flight as before, where no other path is, when an
+	// acknowledgement shows that it was late (RFC 4138 section 5, an experiment).
+	SpuriousTimeouts bool
+	// SetupRace has the first INIT go to each further address that was named after 250 ms, and not only after T1-init.
+	SetupRace bool
 
 	// What the peer is offered; it is used if the peer offers it, too.
 	PartialReliability bool // messages may be given up (RFC 3758)
@@ -60,10 +66,15 @@ func Defaults() Parameters {
 			PathMaxRetrans: 5, HeartbeatInterval: 30 * time.Second, MaxMTU: 1500,
 		},
 		AssociationMaxRetrans: 10, MaxInitRetrans: 8, CookieLife: time.Minute,
-		EarlyProbe: true, LinkEvents: true, PartialReliability: true, AddressChanges: true,
+		EarlyProbe: true, LinkEvents: true, SpuriousTimeouts: true, SetupRace: true, PartialReliability: true, AddressChanges: true,
 		MaxBurst: 4, HeartbeatMaxBurst: 1, SACKDelay: 200 * time.Millisecond,
 		StreamsOut: 10, StreamsIn: 2048, SendBuffer: 256 << 10, ReceiveBuffer: 256 << 10,
 	}
+}
+
+// Strict switches off what goes beyond the RFCs.
+func (p *Parameters) Strict() {
+	p.EarlyProbe, p.LinkEvents, p.SpuriousTimeouts, p.SetupRace = false, false, false, false
 }
 
 // Errors of parameters.

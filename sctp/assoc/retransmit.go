@@ -42,9 +42,9 @@ func (a *Association) timeout(p *Path, now time.Time, out *Output) {
 // takeBackTimeout takes back what a timeout has marked behind a chunk that is acknowledged now, and was not sent again
 // since: that was late, and not lost, so what was sent behind it may be late as well (RFC 4138 section 5). It is in flight
 // as before, the window is that after a loss; what is missing before the chunk is sent again. Where there is another path,
-// data goes there all the same.
+// data goes there all the same. It is no part of RFC 9260: Parameters.SpuriousTimeouts switches it.
 func (a *Association) takeBackTimeout(p *Path, now time.Time) {
-	if a.alternate(p) != p {
+	if !a.par.SpuriousTimeouts || a.alternate(p) != p {
 		return
 	}
 	for i := max(0, int(int32(p.ack.lateTSN-a.acked))); i < a.sent.length; i++ {

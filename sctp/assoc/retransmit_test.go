@@ -222,6 +222,7 @@ func TestSpuriousTimeout(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := lossy(t)
+			s.a.par.SpuriousTimeouts = true
 			s.run(time.Second)
 			s.expect("T3", "DATA+0")
 			s.peer(s.sack(tt.n, large, tt.blocks...))
@@ -246,7 +247,7 @@ func TestSpuriousTimeout(t *testing.T) {
 func TestSpuriousTimeoutElsewhere(t *testing.T) {
 	s := accepted(t, quiet(), 2, 2).confirmAll()
 	s.a.paths[0].cwnd = 20 * pmdcs
-	s.a.par.MaxBurst = 100
+	s.a.par.MaxBurst, s.a.par.SpuriousTimeouts = 100, true
 	s.say(8 * full)
 	s.take()
 	s.run(time.Second)

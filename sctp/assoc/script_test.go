@@ -48,7 +48,8 @@ var scriptTSN uint32 = 0xfffffff0
 // quiet are parameters without heartbeats, and with nothing that goes beyond the RFCs.
 func quiet() Parameters {
 	par := Defaults()
-	par.HeartbeatInterval, par.EarlyProbe = -1, false
+	par.Strict()
+	par.HeartbeatInterval = -1
 	return par
 }
 

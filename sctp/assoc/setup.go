@@ -45,14 +45,20 @@ func (a *Association) sendInit(now time.Time, out *Output) {
 	a.began = now
 	a.sendAlone(p, init.Append(nil, chunk.TypeInit), out) // the peer's tag is not known: 0
 	a.setup = now.Add(p.rto)
-	if a.tries == 0 && a.raced < a.candidates()-1 {
+	if a.races() {
 		a.setup = earliest(a.setup, now.Add(raceDelay))
 	}
 }
 
 // raceDelay is how long the INIT has one address to itself before it goes to the next as well, until all that our user
-// has named have had it once (RFC 8305 section 5): which of them work is not known, and a dead one must not cost an RTO.
+// has named have had it once (RFC 8305 section 5): which of them work is not known, and a dead one must not cost an RTO. RFC 9260
+// has T1-init for each: Parameters.SetupRace switches it.
 const raceDelay = 250 * time.Millisecond
+
+// races reports whether the INIT, which has not been repeated yet, goes to another address before T1-init.
+func (a *Association) races() bool {
+	return a.par.SetupRace && a.state == cookieWait && a.tries == 0 && a.raced < a.candidates()-1
+}
 
 // candidates is how many paths there are to addresses that our user has named.
 func (a *Association) candidates() (n int) {
@@ -84,7 +90,7 @@ func (a *Association) sendEcho(now time.Time, out *Output) {
 
 // setupExpired sends once more, by the next path (RFC 9260 sections 5.1 and 5.1.4).
 func (a *Association) setupExpired(now time.Time, out *Output) {
-	if a.state == cookieWait && a.tries == 0 && a.raced < a.candidates()-1 {
+	if a.races() {
 		a.raced++
 	} else {
 		a.tries++

@@ -130,19 +130,19 @@ func TestStalled(t *testing.T) {
 // TestParameters of the section are those of associations and paths, of living ones too.
 func TestParameters(t *testing.T) {
 	configtest.InEffect(t, "sctp_media", "rto_initial", "rto_min", "rto_max", "path_max_retrans", "association_max_retrans", "pf_threshold",
-		"heartbeat_interval", "sack_delay", "early_probe", "link_events", "buffer", "mtu", "primary")
+		"heartbeat_interval", "sack_delay", "early_probe", "link_events", "spurious_timeouts", "setup_race", "buffer", "mtu", "primary")
 	w := newWorld(t)
 	i := w.serve("buffer = 300000\n")
 	c := w.mustDial(quickClient(), "[2001:db8:1::b]:5000")
 	s := w.session(i)
 	old, _ := i.now()
 	next := *w.settings("buffer = 300000\nrto_initial = \"150ms\"\nrto_min = \"120ms\"\nrto_max = \"9s\"\npath_max_retrans = 3\nassociation_max_retrans = 7\npf_threshold = 1\n" +
-		"heartbeat_interval = \"300ms\"\nsack_delay = \"50ms\"\nearly_probe = false\nlink_events = false\nmtu = 1400\nprimary = \"2001:db8:2::b\"\n")
+		"heartbeat_interval = \"300ms\"\nsack_delay = \"50ms\"\nearly_probe = false\nlink_events = false\nspurious_timeouts = false\nsetup_race = false\nmtu = 1400\nprimary = \"2001:db8:2::b\"\n")
 	roletest.MustReload(t, Role, i, old, next)
 	par := s.conn.Parameters()
 	want := next.parameters()
 	want.StreamsOut = par.StreamsOut
-	if par != want || par.SendBuffer != 300000 || par.RTOMin != 120*time.Millisecond || par.PotentiallyFailedMaxRetrans != 1 || par.EarlyProbe || par.LinkEvents || par.AssociationMaxRetrans != 7 {
+	if par != want || par.SendBuffer != 300000 || par.RTOMin != 120*time.Millisecond || par.PotentiallyFailedMaxRetrans != 1 || par.EarlyProbe || par.LinkEvents || par.SpuriousTimeouts || par.SetupRace || par.AssociationMaxRetrans != 7 {
 		t.Errorf("%+v, want %+v", par, want)
 	}
 	b := netip.MustParseAddr("2001:db8:2::b")

@@ -21,6 +21,8 @@ type Tuning struct {
 	SACKDelay         time.Duration `name:"sack-delay" default:"200ms" help:"How long an acknowledgement may wait (${default})."`
 	EarlyProbe        bool          `name:"early-probe" default:"true" negatable:"" help:"Try another path after two silent round trips, beyond the RFCs (${default})."`
 	LinkEvents        bool          `name:"link-events" default:"true" negatable:"" help:"Leave a link as soon as the kernel says that it is down, beyond the RFCs (${default})."`
+	SpuriousTimeouts  bool          `name:"spurious-timeouts" default:"true" negatable:"" help:"Take a timeout back that an acknowledgement shows to be spurious, beyond the RFCs (${default})."`
+	SetupRace         bool          `name:"setup-race" default:"true" negatable:"" help:"Try further addresses of the other end after 250 ms, beyond the RFCs (${default})."`
 	Buffer            int           `name:"buffer" default:"1048576" help:"Octets of the send and of the receive buffer (${default})."`
 	MTU               int           `name:"mtu" default:"1500" help:"Largest packets of IP that are tried (${default})."`
 }
@@ -48,6 +50,10 @@ func (t *Tuning) keys() []key.Key {
 			"Try another path after two silent round trips, beyond the RFCs."),
 		key.Of("link_events", &t.LinkEvents, true, key.Bool, key.Live,
 			"Leave a link of this host as soon as the kernel says that it is down, beyond the RFCs."),
+		key.Of("spurious_timeouts", &t.SpuriousTimeouts, true, key.Bool, key.Live,
+			"Take a timeout back that an acknowledgement shows to be spurious, beyond the RFCs."),
+		key.Of("setup_race", &t.SetupRace, true, key.Bool, key.Live,
+			"Try further addresses of a peer after 250 ms when an association is set up, beyond the RFCs."),
 		key.Of("buffer", &t.Buffer, 1<<20, key.Integer[int](leastBuffer, mostBuffer), key.Restart, "Octets of the send buffer, and of the receive buffer, of each association."),
 		key.Of("mtu", &t.MTU, 1500, key.Integer[int](576, 65535), key.Live, "Largest packets of IP that are tried."),
 	}
@@ -62,6 +68,7 @@ func (t *Tuning) parameters() sctp.Parameters {
 		p.HeartbeatInterval = -1
 	}
 	p.SACKDelay, p.EarlyProbe, p.LinkEvents, p.MaxMTU = t.SACKDelay, t.EarlyProbe, t.LinkEvents, t.MTU
+	p.SpuriousTimeouts, p.SetupRace = t.SpuriousTimeouts, t.SetupRace
 	p.SendBuffer, p.ReceiveBuffer = t.Buffer, t.Buffer
 	return p
 }
