@@ -165,5 +165,5 @@ func (e *Engine) encapsulate(c call, x handle, s *session, p []byte) {
 		return // no packet is so long: see maxMTU
 	}
 	c.out.SendUDP(int(socket), netip.AddrPortFrom(addr, socket.Port()), append(b, p...))
-	c.out.UDP[len(c.out.UDP)-1].DSCP = u.mark
+	c.out.UDP[len(c.out.UDP)-1].Class = e.accessPoint(s).outerClass(u.mark, p)
 }

@@ -137,6 +137,8 @@ type call struct {
 	now time.Time
 	at  time.Duration // since the epoch
 	out *Output
+
+	class uint8 // traffic class of the datagram, if it is about one
 }
 
 func (e *Engine) begin(now time.Time, out *Output) call {

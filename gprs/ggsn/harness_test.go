@@ -104,6 +104,7 @@ type world struct {
 	seq   uint16
 	from  netip.Addr
 	port  uint16
+	class uint8 // traffic class of datagrams from nodes
 }
 
 func newWorld(t testing.TB, change func(*Settings)) *world {
@@ -125,7 +126,7 @@ func (w *world) socket(path int) Socket { return Socket(path).of(w.from) }
 // raw hands a datagram to the engine and returns what comes out.
 func (w *world) raw(path int, b []byte) []packet.Datagram {
 	w.out.Reset()
-	w.e.HandleUDP(w.socket(path), netip.AddrPortFrom(w.from, w.port), b, w.now, &w.out)
+	w.e.HandleUDP(w.socket(path), netip.AddrPortFrom(w.from, w.port), w.class, b, w.now, &w.out)
 	return w.out.UDP
 }
 

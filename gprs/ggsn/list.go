@@ -45,7 +45,7 @@ type ContextInfo struct {
 	PeerTEIDControl, PeerTEIDData uint32
 	ChargingID                    uint32
 	QoS                           gtp.QoS
-	Limit, AMBR                   Rates // that are enforced, in kbit/s: of the context, and of its session; 0: none
+	Limit, AMBR                   Rates // that are enforced, in kbit/s: of the context, and of its terminal here; 0: none
 	DSCP                          uint8
 	Up, Down                      Traffic
 	OverUp, OverDown              uint64    // packets above the rate

@@ -262,8 +262,8 @@ func TestMarks(t *testing.T) {
 				want = tt.want
 			}
 			w.down(p)
-			if _, ip := w.tunnelled(); w.out.UDP[0].DSCP != tt.want || ip[1]>>2 != want || packet.Fold(packet.Sum(0, ip[:20])) != 0xffff {
-				t.Errorf("%s, inner %v: outside %d, inside %d", tt.name, inner, w.out.UDP[0].DSCP, ip[1]>>2)
+			if _, ip := w.tunnelled(); w.out.UDP[0].Class>>2 != tt.want || ip[1]>>2 != want || packet.Fold(packet.Sum(0, ip[:20])) != 0xffff {
+				t.Errorf("%s, inner %v: outside %d, inside %d", tt.name, inner, w.out.UDP[0].Class>>2, ip[1]>>2)
 			}
 			p = udp4(c.four(), server, 64, 100)
 			packet.SetDSCP(p, 40)
@@ -272,5 +272,101 @@ func TestMarks(t *testing.T) {
 				t.Errorf("%s, inner %v: to the network %d", tt.name, inner, got)
 			}
 		}
+	}
+}
+
+// TestUniform has one code point inside and outside, in both directions.
+func TestUniform(t *testing.T) {
+	w := limited(t, func(a *APN) { a.Uniform = true })
+	c := w.openAs(1, profile(gtp.ClassConversational, 64, 64), nil)
+	p := udp4(server, c.four(), 64, 100)
+	packet.SetTrafficClass(p, 40<<2|packet.ECT1)
+	w.down(p)
+	if _, ip := w.tunnelled(); w.out.UDP[0].Class != 40<<2|packet.ECT1 || ip[1] != 40<<2|packet.ECT1 {
+		t.Errorf("outside %#x, inside %#x", w.out.UDP[0].Class, ip[1])
+	}
+	w.class = 18<<2 | packet.NotECT
+	p = udp4(c.four(), server, 64, 100)
+	packet.SetTrafficClass(p, 40<<2|packet.ECT1)
+	w.up(c, p)
+	if got := w.out.IP[0]; got[1] != 18<<2|packet.ECT1 || !right4(got) {
+		t.Errorf("to the network %#x", got[1])
+	}
+}
+
+// TestECN: fields go outside and come back inside, by the tables of RFC 6040 sections 4.1 and 4.2, the second
+// of which TestEmerge has whole.
+func TestECN(t *testing.T) {
+	for _, clear := range []bool{false, true} {
+		w := newWorld(t, func(s *Settings) {
+			for i := range s.APNs {
+				s.APNs[i].Marks, s.APNs[i].ClearECN = DefaultMarks, clear
+			}
+		})
+		four, six := w.openAs(1, profile(gtp.ClassConversational, 64, 64), nil), w.open(2, "inet6", gtp.PDPTypeIPv6)
+		for field := range packet.ECN + 1 {
+			want := field
+			if clear {
+				want = packet.NotECT
+			}
+			p, q := udp4(server, four.four(), 64, 8), udp6(host6, six.six(), 64, 8)
+			packet.SetTrafficClass(p, field)
+			packet.SetTrafficClass(q, field)
+			w.down(p)
+			if _, ip := w.tunnelled(); w.out.UDP[0].Class != 46<<2|want || ip[1] != field {
+				t.Errorf("IPv4, clear %v: outside %#x, inside %#x", clear, w.out.UDP[0].Class, ip[1])
+			}
+			w.down(q)
+			if _, ip := w.tunnelled(); w.out.UDP[0].Class&packet.ECN != want || packet.TrafficClass(ip) != field {
+				t.Errorf("IPv6, clear %v: outside %#x, inside %#x", clear, w.out.UDP[0].Class, packet.TrafficClass(ip))
+			}
+		}
+		for _, tt := range []struct{ inner, outer, want uint8 }{
+			{packet.NotECT, packet.NotECT, packet.NotECT}, {packet.ECT0, packet.NotECT, packet.ECT0},
+			{packet.ECT0, packet.CE, packet.CE}, {packet.ECT0, packet.ECT1, packet.ECT1}, {packet.CE, packet.ECT0, packet.CE},
+		} {
+			w.class = 63<<2 | tt.outer
+			for _, one := range []struct {
+				c context
+				p []byte
+			}{{four, udp4(four.four(), server, 64, 8)}, {six, udp6(six.six(), host6, 64, 8)}} {
+				packet.SetTrafficClass(one.p, 10<<2|tt.inner)
+				w.up(one.c, one.p)
+				if len(w.out.IP) != 1 || packet.TrafficClass(w.out.IP[0]) != 10<<2|tt.want {
+					t.Errorf("inside %02b, outside %02b: %x", tt.inner, tt.outer, w.out.IP)
+				}
+			}
+		}
+	}
+}
+
+// TestECNLost: congestion that a transport knows by loss alone is a loss, which no account counts; pairs that no
+// tunnel makes are counted, and pass.
+func TestECNLost(t *testing.T) {
+	w := newWorld(t, nil)
+	four, six := w.open(1, "internet", gtp.PDPTypeIPv4), w.open(2, "inet6", gtp.PDPTypeIPv6)
+	w.class = packet.CE
+	w.up(four, udp4(four.four(), server, 64, 8))
+	w.up(six, udp6(six.six(), host6, 64, 8))
+	if len(w.out.IP) != 0 || w.e.stats.Dropped[Congestion] != 2 || w.e.stats.Up.Packets != 0 {
+		t.Errorf("%d packets, %d dropped, %d counted", len(w.out.IP), w.e.stats.Dropped[Congestion], w.e.stats.Up.Packets)
+	}
+	w.class = packet.ECT0
+	w.up(four, udp4(four.four(), server, 64, 8))
+	if len(w.out.IP) != 1 || packet.TrafficClass(w.out.IP[0]) != packet.NotECT || w.e.stats.ECNOdd != 1 {
+		t.Errorf("%x, %d odd", w.out.IP, w.e.stats.ECNOdd)
+	}
+}
+
+// TestECNBetweenTerminals: what one G-PDU has met the next one tells.
+func TestECNBetweenTerminals(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.APNs[0].UserToUser = UserAllow })
+	one, two := w.open(1, "internet", gtp.PDPTypeIPv4), w.open(2, "internet", gtp.PDPTypeIPv4)
+	p := udp4(one.four(), two.four(), 64, 8)
+	packet.SetTrafficClass(p, packet.ECT0)
+	w.class = packet.CE
+	w.up(one, p)
+	if _, ip := w.tunnelled(); len(w.out.UDP) != 1 || w.out.UDP[0].Class != packet.CE || packet.TrafficClass(ip) != packet.CE {
+		t.Errorf("%+v", w.out.UDP)
 	}
 }

@@ -76,6 +76,8 @@ func (e *Engine) fromTerminal(c call, x handle, u *pdpContext, s *session, ip []
 			return NotIP
 		case !s.has.has(TypeIPv4):
 			return WrongFamily
+		case !e.emerge(c, s, p):
+			return Congestion
 		}
 		return e.up4(c, x, u, s, p)
 	case 6:
@@ -85,6 +87,8 @@ func (e *Engine) fromTerminal(c call, x handle, u *pdpContext, s *session, ip []
 			return NotIP
 		case !s.has.has(TypeIPv6):
 			return WrongFamily
+		case !e.emerge(c, s, p):
+			return Congestion
 		}
 		return e.up6(c, x, u, s, p)
 	}

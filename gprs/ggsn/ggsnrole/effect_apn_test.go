@@ -209,12 +209,26 @@ func TestKeysOfTheLink(t *testing.T) {
 		{configtest.InEffect(t, "ggsn.apn", "dscp"), `dscp = ["background 8"]`, func(b *bench) {
 			r := b.open(1)
 			b.down(udp(host4, r.EndUserAddress.Value.IPv4, 64, 8))
-			b.wants("outside", b.out.UDP[0].DSCP, uint8(8))
+			b.wants("outside", b.out.UDP[0].Class, uint8(8<<2))
 		}},
 		{configtest.InEffect(t, "ggsn.apn", "mark_inner"), "dscp = [\"background cs1\"]\nmark_inner = true", func(b *bench) {
 			r := b.open(1)
 			b.up(&r, sgsn, udp(r.EndUserAddress.Value.IPv4, host4, 64, 8))
 			b.wants("inside", b.out.IP[0][1]>>2, uint8(8))
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "dscp_model"), `dscp_model = "uniform"`, func(b *bench) {
+			r := b.open(1)
+			p := udp(host4, r.EndUserAddress.Value.IPv4, 64, 8)
+			packet.SetDSCP(p, 34)
+			b.down(p)
+			b.wants("outside", b.out.UDP[0].Class, uint8(34<<2))
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "ecn"), `ecn = "compatibility"`, func(b *bench) {
+			r := b.open(1)
+			p := udp(host4, r.EndUserAddress.Value.IPv4, 64, 8)
+			packet.SetTrafficClass(p, packet.ECT0)
+			b.down(p)
+			b.wants("outside", b.out.UDP[0].Class, packet.NotECT)
 		}},
 	} {
 		t.Run(tt.key, func(t *testing.T) { tt.play(benchOf(t, "", tt.lines)) })
