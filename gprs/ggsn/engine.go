@@ -35,6 +35,7 @@ type Engine struct {
 
 	sessions     slab[session]
 	contexts     slab[pdpContext]
+	aggregates   slab[aggregate]
 	byTID        map[gtp.TID]handle  // contexts
 	byIMEI       map[gtp.TID]handle  // those of terminals without an IMSI, by their IMEI in its place
 	byTEID       map[uint32]handle   // contexts of version 1

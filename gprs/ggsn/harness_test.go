@@ -289,8 +289,8 @@ func (w *world) remove(teid uint32, nsapi uint8, teardown bool) gtp.Cause {
 func (w *world) empty() {
 	w.Helper()
 	e := w.e
-	if n := e.sessions.used() + e.contexts.used() + e.requests.used(); n != 0 {
-		w.Errorf("%d sessions, %d contexts, %d requests are left", e.sessions.used(), e.contexts.used(), e.requests.used())
+	if n := e.sessions.used() + e.contexts.used() + e.requests.used() + e.aggregates.used(); n != 0 {
+		w.Errorf("%d sessions, %d contexts, %d requests, %d shared rates are left", e.sessions.used(), e.contexts.used(), e.requests.used(), e.aggregates.used())
 	}
 	for name, n := range map[string]int{
 		"TIDs": len(e.byTID) + len(e.byIMEI), "TEIDs": len(e.byTEID), "control TEIDs": len(e.byControl), "peers' TEIDs": len(e.byPeer), "Charging-IDs": len(e.byCharging), "filters": len(e.filters),

@@ -30,20 +30,6 @@ func (e *Engine) limitsOf(s *session) Rates {
 	return Rates{a.MaxUp, a.MaxDown}.within(s.limits)
 }
 
-// ambrOf are the rates that a session's contexts without a guaranteed one share: no more than its SGSN
-// has asked for (TS 29.060 section 7.7.98).
-func (e *Engine) ambrOf(s *session) Rates {
-	a := e.accessPoint(s)
-	r := Rates{a.AMBRUp, a.AMBRDown}
-	if r.Up != 0 {
-		r.Up = lower(s.askedAMBR.Up, r.Up)
-	}
-	if r.Down != 0 {
-		r.Down = lower(s.askedAMBR.Down, r.Down)
-	}
-	return r
-}
-
 // grantedAMBR answers a request with rates for all contexts together.
 func (e *Engine) grantedAMBR(s *session, asked gtp.Optional[gtp.AMBR]) gtp.Optional[gtp.AMBR] {
 	if !asked.Present {
@@ -118,9 +104,7 @@ func (e *Engine) police(s *session, u *pdpContext) {
 	u.down.police(down, most.Down)
 	u.aggregate = p.Class != gtp.ClassConversational && p.Class != gtp.ClassStreaming
 	u.mark = e.accessPoint(s).Marks.of(&p, u.qos.Len())
-	all := e.ambrOf(s)
-	s.up.setRate(all.Up, all.Up != 0)
-	s.down.setRate(all.Down, all.Down != 0)
+	e.policeAll(s)
 }
 
 // way is what a context has in one direction.
@@ -136,14 +120,14 @@ func (w *way) police(granted gtp.BitRate, most uint32) {
 	w.setRate(rate, most != 0 && ok)
 }
 
-// pass reports whether a packet is within the rates of a context and of all of its session
-// together.
-func (w *way) pass(all *policer, aggregate bool, octets int, c call) bool {
-	if aggregate && !all.open(c.at) || !w.take(octets, c.at) {
+// pass reports whether a packet is within the rate of a context and, if it counts there, within that of
+// all of its terminal together.
+func (w *way) pass(all *policer, octets int, c call) bool {
+	if all != nil && !all.open(c.at) || !w.take(octets, c.at) {
 		w.over++
 		return false
 	}
-	if aggregate {
+	if all != nil {
 		all.take(octets, c.at)
 	}
 	return true

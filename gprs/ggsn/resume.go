@@ -208,7 +208,7 @@ func (r *resuming) session() bool {
 	s := session{
 		tid: in.TID, interfaceID: in.InterfaceID, prefix: in.Prefix, address: in.Address, teid: in.TEID, peerTEID: in.PeerTEID,
 		createdAt: in.Created, marks: in.Marks & storedMarks, why: min(in.Why, numEnds-1), version: in.Version, has: in.Has & (TypeIPv4 | TypeIPv6),
-		limits: in.Limits, askedAMBR: in.AskedAMBR, up: policer{arrival: in.Up}, down: policer{arrival: in.Down},
+		limits: in.Limits, askedAMBR: in.AskedAMBR,
 	}
 	s.msisdn, _ = gtp.ParseMSISDN(string(bytes.TrimRight(in.MSISDN[:], "\x00")))
 	var account *accounting
@@ -246,6 +246,7 @@ func (r *resuming) session() bool {
 			r.police(added, u)
 			r.setFilters(x, templates[i])
 		}
+		r.spent(added, in.Up, in.Down)
 		if added.has.has(TypeIPv6) {
 			added.advertAt = r.call.at + 1 + time.Duration(r.random.Int64N(int64(advertSpread)))
 		}

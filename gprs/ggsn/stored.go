@@ -53,7 +53,7 @@ type storedSession struct {
 	Version                 gtp.Version
 	Has                     Types
 	Limits, AskedAMBR       Rates
-	Up, Down                uint64 // of the policers: nanoseconds since the epoch
+	Up, Down                uint64 // of the rates that it shares: nanoseconds since the epoch
 	Why                     End    // it is to end, if it is
 	SessionLimit, IdleLimit int64  // see [Terms]
 	Contexts                uint8
@@ -204,12 +204,16 @@ func (e *Engine) appendSession(b []byte, n handle, s *session, index map[handle]
 	r := storedSession{
 		TID: s.tid, InterfaceID: s.interfaceID, Prefix: s.prefix, Address: s.address, TEID: s.teid, PeerTEID: s.peerTEID,
 		Created: s.createdAt, APN: s.apn, Marks: s.marks & storedMarks, Why: s.why,
-		Limits: s.limits, AskedAMBR: s.askedAMBR, Up: s.up.arrival, Down: s.down.arrival,
+		Limits: s.limits, AskedAMBR: e.askedAMBR(s),
 		Peer: index[s.peer], Account: index[s.account], Version: s.version, Has: s.has,
 		SessionLimit: int64(e.terms[n].SessionLimit), IdleLimit: int64(e.terms[n].IdleLimit), Former: e.storedFormer(n),
 	}
 	if s.marked(markDeleting) {
 		r.Marks, r.Why = r.Marks|markEnding, e.requests.at(s.request).why
+	}
+	if s.aggregate != 0 {
+		g := e.aggregates.at(s.aggregate)
+		r.Up, r.Down = g.up.arrival, g.down.arrival
 	}
 	copy(r.MSISDN[:], s.msisdn.String())
 	for x := s.first; x != 0; x = e.contexts.at(x).next {

@@ -198,7 +198,7 @@ func (e *Engine) seen(c call, u *pdpContext, octets int) {
 
 // maySend reports whether the terminal may send so much now, and counts what it may.
 func (e *Engine) maySend(c call, u *pdpContext, s *session, octets int) bool {
-	if !u.up.pass(&s.up, u.aggregate, octets, c) {
+	if !u.up.pass(e.together(s, u).upward(), octets, c) {
 		return false
 	}
 	e.seen(c, u, octets)
