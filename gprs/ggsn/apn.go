@@ -67,6 +67,9 @@ type APN struct {
 	// MaxUp and MaxDown are the highest rates of a context, AMBRUp and AMBRDown those of a terminal's
 	// contexts here without a guaranteed rate together, in kbit/s; 0: any, and nothing is enforced.
 	MaxUp, MaxDown, AMBRUp, AMBRDown uint32
+	// UpgradeQoS grants MaxUp and MaxDown, or those of the subscription, to contexts without guaranteed rates
+	// also where less is asked for, if their SGSN can have that (TS 29.060 section 7.7.48).
+	UpgradeQoS bool
 	// Marks are the code points of packets, outside of G-PDUs, and with MarkInner inside, too. With
 	// Uniform there is one code point instead, which is handed on in both directions (RFC 2983 section
 	// 3.1): from inside to the outside of G-PDUs, and from there to the inside.

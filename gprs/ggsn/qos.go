@@ -40,19 +40,25 @@ func (e *Engine) grantedAMBR(s *session, asked gtp.Optional[gtp.AMBR]) gtp.Optio
 }
 
 // negotiate lowers a profile to some limits, at the length it came in (TS 23.107 section 9.1.2.2
-// has the rate of one without rates in its peak throughput).
-func negotiate(q gtp.QoS, most Rates) gtp.QoS {
+// has the rate of one without rates in its peak throughput). Where it may be upgraded, one without
+// guaranteed rates gets the limits also if it has less.
+func negotiate(q gtp.QoS, most Rates, upgrade bool) gtp.QoS {
 	p := q.Profile()
+	upgrade = upgrade && !guaranteed(&p)
 	if q.Len() < release99 {
 		if most.Up == 0 || most.Down == 0 {
 			return q // one direction may have any
 		}
-		if highest := gtp.PeakOf(max(most.Up, most.Down)); p.Peak == 0 || p.Peak > highest {
+		if highest := gtp.PeakOf(max(most.Up, most.Down)); p.Peak == 0 || p.Peak > highest || upgrade {
 			p.Peak = highest
 		}
 		return p.QoS(q.Len())
 	}
-	up, down := lowerRate(p.MaxUp, most.Up), lowerRate(p.MaxDown, most.Down)
+	change := lowerRate
+	if upgrade {
+		change = upgradeRate
+	}
+	up, down := change(p.MaxUp, most.Up), change(p.MaxDown, most.Down)
 	if up == p.MaxUp && down == p.MaxDown {
 		return q
 	}
@@ -71,6 +77,19 @@ func lowerRate(r gtp.BitRate, most uint32) gtp.BitRate {
 	return gtp.BitRate(most)
 }
 
+// upgradeRate returns the limit, if there is one, of a rate that is not to be none at all.
+func upgradeRate(r gtp.BitRate, most uint32) gtp.BitRate {
+	if most == 0 || r == gtp.RateZero {
+		return r
+	}
+	return gtp.BitRate(most)
+}
+
+// guaranteed reports whether a profile is of a class with guaranteed rates (TS 23.107 section 6.3).
+func guaranteed(p *gtp.Profile) bool {
+	return p.Class == gtp.ClassConversational || p.Class == gtp.ClassStreaming
+}
+
 // within returns a guaranteed rate that is no higher than the highest; there may be none.
 func within(r, most gtp.BitRate) gtp.BitRate {
 	n, ok := r.KilobitsPerSecond()
@@ -81,15 +100,21 @@ func within(r, most gtp.BitRate) gtp.BitRate {
 	return r
 }
 
-// grant gives a context the profile that was asked for, within its limits. One that must not be
-// negotiated (TS 29.060 section 7.7.48) stays as it is, and is held to the limits all the same.
+// grant gives a context the profile that was asked for, within its limits, or a better one where its SGSN can
+// have that. One that must not be negotiated (TS 29.060 section 7.7.48) stays as it is, and is held to the
+// limits all the same.
 func (e *Engine) grant(s *session, u *pdpContext, asked gtp.QoS, flags gtp.CommonFlags) {
-	u.asked, u.fixed = asked, flags&gtp.FlagNoQoSNegotiation != 0
-	u.qos = asked
-	if !u.fixed {
-		u.qos = negotiate(asked, e.limitsOf(s))
-	}
+	u.asked, u.fixed, u.upgrade = asked, flags&gtp.FlagNoQoSNegotiation != 0, flags&gtp.FlagUpgradeQoS != 0
+	u.qos = e.grantable(s, u)
 	e.police(s, u)
+}
+
+// grantable is the profile that a context has by the limits of today.
+func (e *Engine) grantable(s *session, u *pdpContext) gtp.QoS {
+	if u.fixed {
+		return u.asked
+	}
+	return negotiate(u.asked, e.limitsOf(s), u.upgrade && e.accessPoint(s).UpgradeQoS)
 }
 
 // police has a context held to its limits, and to what it was granted within them. Where there is
@@ -102,7 +127,7 @@ func (e *Engine) police(s *session, u *pdpContext) {
 	}
 	u.up.police(up, most.Up)
 	u.down.police(down, most.Down)
-	u.aggregate = p.Class != gtp.ClassConversational && p.Class != gtp.ClassStreaming
+	u.aggregate = !guaranteed(&p)
 	u.mark = e.accessPoint(s).Marks.of(&p, u.qos.Len())
 	e.policeAll(s)
 }
@@ -157,7 +182,7 @@ func (e *Engine) changeLimits(h handle, s *session, x handle, at time.Duration) 
 	}
 	for ; x != 0; x = e.contexts.at(x).next {
 		u := e.contexts.at(x)
-		if q := negotiate(u.asked, e.limitsOf(s)); !u.fixed && q != u.qos {
+		if q := e.grantable(s, u); !u.fixed && q != u.qos {
 			e.changes[h] = change{context: x, qos: q, limits: true, at: at}
 			return true
 		}

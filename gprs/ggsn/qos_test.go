@@ -3,6 +3,7 @@
 package ggsn
 
 import (
+	"cmp"
 	"encoding/hex"
 	"math/rand/v2"
 	"testing"
@@ -17,21 +18,36 @@ func TestNegotiate(t *testing.T) {
 	for _, tt := range []struct {
 		name, asked string
 		most        Rates
-		want        string
+		want        string // empty: as it is asked for
+		upgraded    string // if that may be; empty: as else
 	}{
-		{"release 97, within", "01 0b3211", Rates{2048, 2048}, "01 0b3211"},
-		{"release 97, lowered", "01 0b9211", Rates{100, 200}, "01 0b5211"},
-		{"release 97, subscribed", "01 0b0211", Rates{4, 4}, "01 0b1211"},
-		{"release 97, one direction free", "01 0b9211", Rates{100, 0}, "01 0b9211"},
-		{"release 99, subscribed", "01 0b921f 71960000 7404 0000", Rates{64, 128}, "01 0b921f 71964048 7404 0000"},
-		{"release 99, guaranteed too", "01 0b921f 51966868 7404 6868", Rates{64, 0}, "01 0b921f 51964068 7404 4068"},
-		{"release 5, extended down", "01 0b921f 7196fefe 7404 0000 00 4a00", Rates{0, 10_000}, "01 0b921f 7196fefe 7404 0000 00 0e00"},
-		{"release 7, extended both ways", "01 0b921f 7196fefe 7404 0000 00 fa00 fa00", Rates{8640, 100_000}, "01 0b921f 7196fefe 7404 0000 00 9e00 0000"},
-		{"release 9, extended twice", "01 0b921f 7196fefe 7404 0000 00 fa00 fa00 f600 f600", Rates{1_000_000, 300_000}, "01 0b921f 7196fefe 7404 0000 00 fa00 fa00 0b00 6f00"},
+		{"release 97, within", "01 0b3211", Rates{2048, 2048}, "01 0b3211", "01 0b9211"},
+		{"release 97, lowered", "01 0b9211", Rates{100, 200}, "01 0b5211", ""},
+		{"release 97, subscribed", "01 0b0211", Rates{4, 4}, "01 0b1211", ""},
+		{"release 97, one direction free", "01 0b9211", Rates{100, 0}, "01 0b9211", ""},
+		{"release 99, subscribed", "01 0b921f 71960000 7404 0000", Rates{64, 128}, "01 0b921f 71964048 7404 0000", ""},
+		{"release 99, guaranteed too", "01 0b921f 51966868 7404 6868", Rates{64, 0}, "01 0b921f 51964068 7404 4068", ""},
+		{"release 5, extended down", "01 0b921f 7196fefe 7404 0000 00 4a00", Rates{0, 10_000}, "01 0b921f 7196fefe 7404 0000 00 0e00", ""},
+		{"release 7, extended both ways", "01 0b921f 7196fefe 7404 0000 00 fa00 fa00", Rates{8640, 100_000}, "01 0b921f 7196fefe 7404 0000 00 9e00 0000", ""},
+		{"release 9, extended twice", "01 0b921f 7196fefe 7404 0000 00 fa00 fa00 f600 f600", Rates{1_000_000, 300_000}, "01 0b921f 7196fefe 7404 0000 00 fa00 fa00 0b00 6f00", ""},
+		{"release 99, within", "01 0b921f 71961010 7404 0000", Rates{64, 128}, "", "01 0b921f 71964048 7404 0000"},
+		{"no traffic stays none", "01 0b921f 7196ff10 7404 0000", Rates{64, 0}, "", ""},
+		{"guaranteed rates are as asked for", "01 0b921f 51961010 7404 1010", Rates{64, 128}, "", ""},
+		{"what the length has no octets for", "01 0b921f 71961010 7404 0000", Rates{20_000, 10}, "01 0b921f 7196100a 7404 0000", "01 0b921f 7196fe0a 7404 0000"},
+		{"longer than release 97", "01 0b921f 71", Rates{100, 200}, "01 0b521f 71", ""},
+		{"one octet short of release 99", "01 0b921f 7196fefe 740400", Rates{100, 200}, "01 0b521f 7196fefe 740400", ""},
+		{"half an extension down", "01 0b921f 7196fefe 7404 0000 00 fa", Rates{0, 20_000}, "01 0b921f 7196fefe 7404 0000 00 4e", ""},
+		{"half an extension up", "01 0b921f 7196fefe 7404 0000 00 fa00 fa", Rates{20_000, 0}, "01 0b921f 7196fefe 7404 0000 00 fa00 4e", ""},
+		{"the first octet of the second extension", "01 0b921f 7196fefe 7404 0000 00 fa00 fa00 3d", Rates{0, 300_000}, "01 0b921f 7196fefe 7404 0000 00 fa00 fa00 0b", ""},
+		{"two octets", "01 0b921f 7196fefe 7404 0000 00 fa00 fa00 3d00", Rates{0, 300_000}, "01 0b921f 7196fefe 7404 0000 00 fa00 fa00 0b00", ""},
+		{"three octets", "01 0b921f 7196fefe 7404 0000 00 fa00 fa00 3d00 3d", Rates{300_000, 300_000}, "01 0b921f 7196fefe 7404 0000 00 fa00 fa00 0b00 0b", ""},
 	} {
-		q := mustQoS(t, tt.asked)
-		if got := negotiate(q, tt.most); got != mustQoS(t, tt.want) {
-			t.Errorf("%s: %x, want %s", tt.name, got.Octets(), tt.want)
+		q, want := mustQoS(t, tt.asked), cmp.Or(tt.want, tt.asked)
+		if got := negotiate(q, tt.most, false); got != mustQoS(t, want) {
+			t.Errorf("%s: %x, want %s", tt.name, got.Octets(), want)
+		}
+		if got, want := negotiate(q, tt.most, true), cmp.Or(tt.upgraded, want); got != mustQoS(t, want) {
+			t.Errorf("%s, upgraded: %x, want %s", tt.name, got.Octets(), want)
 		}
 	}
 }
@@ -94,6 +110,52 @@ func (w *world) openAs(n int, q gtp.QoS, change func(*gtp.CreateRequest)) contex
 		w.Fatalf("create refused: %v", c.Cause)
 	}
 	return c
+}
+
+// TestUpgraded: an SGSN that can have more than it asks for gets it where the access point says so, at once, by a
+// later request and after a change of the settings, and is held to it; others get what they ask for.
+func TestUpgraded(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		may   bool
+		flags gtp.CommonFlags
+		want  gtp.BitRate
+	}{
+		{"both", true, gtp.FlagUpgradeQoS, 1600},
+		{"the SGSN cannot", true, gtp.FlagDualAddressBearer, 768},
+		{"the access point does not", false, gtp.FlagUpgradeQoS, 768},
+		{"what must not be negotiated", true, gtp.FlagUpgradeQoS | gtp.FlagNoQoSNegotiation, 768},
+	} {
+		w := limited(t, func(a *APN) { a.MaxUp, a.MaxDown, a.UpgradeQoS = 1600, 1600, tt.may })
+		asked := profile(gtp.ClassBackground, 768, 768)
+		c := w.openAs(1, asked, func(m *gtp.CreateRequest) { m.CommonFlags = gtp.Some(tt.flags) })
+		if got := c.QoS.Value.Profile().MaxUp; got != tt.want {
+			t.Errorf("%s: granted %d, want %d", tt.name, got, tt.want)
+		}
+		if got, want := w.second(c, false), int(tt.want)*12/80; got < want-2 || got > want+2 {
+			t.Errorf("%s: %d passed, want %d", tt.name, got, want)
+		}
+		e, lost, err := Resume(w.e.settings, w.e.AppendState(nil), w.now, rand.NewChaCha8([32]byte{2}))
+		if err != nil || lost != 0 {
+			t.Fatal(lost, err)
+		}
+		w.e = e
+		s := w.e.settings
+		s.APNs = append([]APN(nil), s.APNs...)
+		s.APNs[0].MaxUp, s.APNs[0].MaxDown = 3200, 3200
+		if err := w.e.Reconfigure(s, w.now, &w.out); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(ofType(w.tick(time.Second), gtp.TypeUpdateRequest)); n != 0 != (tt.want == 1600) {
+			t.Errorf("%s: %d requests after a change", tt.name, n)
+		}
+		m, r := w.updateRequest(0x7000), gtp.UpdateResponse{}
+		m.QoS, m.CommonFlags = gtp.Some(asked), gtp.Some(tt.flags)
+		w.ask(pathControl, gtp.Header{TEID: c.TEIDControl.Value}, m, &r)
+		if got := r.QoS.Value.Profile().MaxUp; got != 2*tt.want && tt.want == 1600 || tt.want == 768 && got != 768 {
+			t.Errorf("%s: an update is granted %d", tt.name, got)
+		}
+	}
 }
 
 // TestPoliced: what is granted passes and a fifth of a second more at once, if there is a limit.

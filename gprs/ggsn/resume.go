@@ -270,7 +270,8 @@ func (r *resuming) context(u *pdpContext, f *filters) bool {
 		user: user, teid: in.TEID, peerTEID: in.PeerTEID, chargingID: in.ChargingID, lastSeen: in.LastSeen,
 		createdAt: time.Duration(in.Created),
 		up:        way{policer{arrival: in.Arrival[0]}, in.Up, in.Over[0]}, down: way{policer{arrival: in.Arrival[1]}, in.Down, in.Over[1]},
-		hash: in.Hash, sequence: in.Sequence, port: in.Port, sent: in.Sent, nsapi: in.NSAPI, qos: qos, asked: asked, fixed: in.Fixed,
+		hash: in.Hash, sequence: in.Sequence, port: in.Port, sent: in.Sent, nsapi: in.NSAPI, qos: qos, asked: asked,
+		fixed: in.Flags&storedFixed != 0, upgrade: in.Flags&storedUpgrade != 0,
 	}
 	template := make([]byte, in.Filters)
 	if _, err := io.ReadFull(r.in, template); err != nil {

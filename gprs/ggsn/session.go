@@ -80,6 +80,7 @@ type pdpContext struct {
 	nsapi      uint8
 	filtered   bool  // it has a traffic flow template, in Engine.filters
 	fixed      bool  // its profile is not to be negotiated
+	upgrade    bool  // its SGSN can have a better one than it asked for
 	aggregate  bool  // its traffic counts for the rates that its terminal's contexts share
 	mark       uint8 // DSCP
 	qos, asked gtp.QoS

@@ -73,9 +73,25 @@ type storedContext struct {
 	NSAPI, QoSLen                    uint8
 	QoS, Asked                       [21]byte
 	AskedLen                         uint8
-	Fixed                            bool
+	Flags                            uint8     // storedFixed and storedUpgrade
 	Over, Arrival                    [2]uint64 // up and down
 	Filters                          uint16    // octets of the template that follows
+}
+
+// Flags of a stored context.
+const (
+	storedFixed uint8 = 1 << iota
+	storedUpgrade
+)
+
+func storedFlags(u *pdpContext) (f uint8) {
+	if u.fixed {
+		f |= storedFixed
+	}
+	if u.upgrade {
+		f |= storedUpgrade
+	}
+	return f
 }
 
 // storedPrefix is one of which addresses are leased.
@@ -238,7 +254,7 @@ func (e *Engine) appendContext(b []byte, x handle, index map[handle]uint32) []by
 		User: index[u.user], TEID: u.teid, PeerTEID: u.peerTEID, ChargingID: u.chargingID,
 		LastSeen: u.lastSeen, Created: int64(u.createdAt), Up: u.up.Traffic, Down: u.down.Traffic,
 		Hash: u.hash, Sequence: u.sequence, Port: u.port, Sent: u.sent, NSAPI: u.nsapi, QoSLen: uint8(u.qos.Len()),
-		AskedLen: uint8(u.asked.Len()), Fixed: u.fixed,
+		AskedLen: uint8(u.asked.Len()), Flags: storedFlags(u),
 		Over: [2]uint64{u.up.over, u.down.over}, Arrival: [2]uint64{u.up.arrival, u.down.arrival},
 	}
 	copy(r.QoS[:], u.qos.Octets())

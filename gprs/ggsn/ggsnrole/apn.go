@@ -36,6 +36,7 @@ type APN struct {
 	AdvertInterval                   time.Duration
 	MTU                              int
 	MaxUp, MaxDown, AMBRUp, AMBRDown int // kbit/s
+	UpgradeQoS                       bool
 	DSCP                             []Mark
 	DSCPModel                        DSCPModel
 	ECN                              ECN
@@ -146,6 +147,8 @@ func (a *APN) keys() []key.Key {
 		key.Of("ambr_up", &a.AMBRUp, 0, key.Integer[int](0, maxRate), key.Live,
 			"The highest rate from a terminal by all its contexts here that have no guaranteed rate, in kbit/s. 0: any. TS 29.060, section 7.7.98."),
 		key.Of("ambr_down", &a.AMBRDown, 0, key.Integer[int](0, maxRate), key.Live, "The same to a terminal."),
+		key.Of("upgrade_qos", &a.UpgradeQoS, false, key.Bool, key.Live,
+			"Grant max_up and max_down, or those of the subscriber, also where an SGSN asks for less, if it says that it can have more; not to conversational and streaming traffic. TS 29.060, section 7.7.48."),
 		key.Of("dscp", &a.DSCP, []string{}, key.List(markOf), key.Live,
 			`DSCP of G-PDUs by traffic class, other than usual: ["streaming af31", "background 8"]. Usual are conversational ef, streaming af41, interactive1 af31, interactive2 af21, interactive3 af11, background 0.`),
 		key.Of("mark_inner", &a.MarkInner, false, key.Bool, key.Live, "Give the packets inside the same DSCP, in both directions. Otherwise theirs stays."),

@@ -194,6 +194,14 @@ func TestKeysOfTheLink(t *testing.T) {
 			r := b.open(1)
 			b.wants("granted", r.QoS.Value.Profile().MaxDown == 1024, true)
 		}},
+		{configtest.InEffect(t, "ggsn.apn", "upgrade_qos"), "max_up = 4096\nupgrade_qos = true", func(b *bench) {
+			m := request(1, sgsn, gtp.PDPTypeIPv4)
+			m.QoS = gtp.Profile{Class: gtp.ClassBackground, MaxUp: 64, MaxDown: 64}.QoS(12)
+			m.CommonFlags = gtp.Some(gtp.FlagUpgradeQoS)
+			p := b.create(sgsn, m).QoS.Value.Profile()
+			b.wants("granted", p.MaxUp, gtp.BitRate(4096))
+			b.wants("without a limit", p.MaxDown, gtp.BitRate(64))
+		}},
 		{configtest.InEffect(t, "ggsn.apn", "ambr_up"), `ambr_up = 8`, func(b *bench) {
 			r := b.open(1)
 			b.wants("first, in pieces", b.up(&r, sgsn, udp(r.EndUserAddress.Value.IPv4, host4, 64, 3000)), 3)
