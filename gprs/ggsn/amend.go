@@ -134,7 +134,7 @@ func (e *Engine) amend(r Ref, to *Amendment, c call) {
 		e.stats.Updated++
 		e.tell(c, ContextUpdated, handle(r.Record), 0)
 	default:
-		e.startChange(h, change{context: handle(r.Record), qos: negotiate(to.QoS.Value, e.limitsOf(s))}, c)
+		e.startChange(h, change{context: handle(r.Record), qos: negotiate(to.QoS.Value, e.limitsOf(s), false)}, c)
 	}
 	e.schedule(h, s, c)
 }

@@ -64,12 +64,20 @@ type APN struct {
 	AdvertInterval time.Duration
 	// MTU is the largest packet for terminals and from them, told and enforced: 1280 to 65000.
 	MTU int
-	// MaxUp and MaxDown are the highest rates of a context, AMBRUp and AMBRDown those of a session's
-	// contexts without a guaranteed rate together, in kbit/s; 0: any, and nothing is enforced.
+	// MaxUp and MaxDown are the highest rates of a context, AMBRUp and AMBRDown those of a terminal's
+	// contexts here without a guaranteed rate together, in kbit/s; 0: any, and nothing is enforced.
 	MaxUp, MaxDown, AMBRUp, AMBRDown uint32
-	// Marks are the code points of packets, outside of G-PDUs, and with MarkInner inside, too.
-	Marks     Marks
-	MarkInner bool
+	// UpgradeQoS grants MaxUp and MaxDown, or those of the subscription, to contexts without guaranteed rates
+	// also where less is asked for, if their SGSN can have that (TS 29.060 section 7.7.48).
+	UpgradeQoS bool
+	// Marks are the code points of packets, outside of G-PDUs, and with MarkInner inside, too. With
+	// Uniform there is one code point instead, which is handed on in both directions (RFC 2983 section
+	// 3.1): from inside to the outside of G-PDUs, and from there to the inside.
+	Marks              Marks
+	MarkInner, Uniform bool
+	// ClearECN has no ECN field outside of G-PDUs, for SGSNs that do not bring its marks inside (the
+	// compatibility mode of RFC 6040 section 4.3). Without it the field inside is copied.
+	ClearECN bool
 
 	// SequenceNumbers puts one into each G-PDU for a terminal.
 	SequenceNumbers bool
@@ -171,6 +179,8 @@ func (a *APN) check() error {
 		return errors.New("it has IPv6 and no pool of IPv6 prefixes")
 	case a.MTU < minMTU || a.MTU > maxMTU:
 		return fmt.Errorf("an MTU of %d is impossible: it is %d to %d", a.MTU, minMTU, maxMTU)
+	case a.MarkInner && a.Uniform:
+		return errors.New("packets cannot have the code point of their class and keep their own")
 	case a.Hold < 0 || a.SessionLimit < 0 || a.IdleLimit < 0 || a.Interim < 0:
 		return errors.New("a time is negative")
 	}

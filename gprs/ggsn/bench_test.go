@@ -45,7 +45,7 @@ func BenchmarkCreateDelete(b *testing.B) {
 		w.now = w.now.Add(time.Millisecond)
 		w.out.Reset()
 		binary.BigEndian.PutUint16(creates[i%ring][8:], uint16(i)) // or it came before
-		w.e.HandleUDP(SocketControl, from, creates[i%ring], w.now, &w.out)
+		w.e.HandleUDP(SocketControl, from, 0, creates[i%ring], w.now, &w.out)
 		answer, err := gtp.ParseHeader(w.out.UDP[0].Payload)
 		if err != nil {
 			b.Fatal(err)
@@ -53,7 +53,7 @@ func BenchmarkCreateDelete(b *testing.B) {
 		e, _ := gtp.ParseElements(&answer)
 		teid, _ := e.Find(gtp.ElementTEIDControl, 0)
 		copy(deletes[i%ring][4:8], teid)
-		w.e.HandleUDP(SocketControl, from, deletes[i%ring], w.now, &w.out)
+		w.e.HandleUDP(SocketControl, from, 0, deletes[i%ring], w.now, &w.out)
 		i++
 	}
 	if w.e.contexts.used() != 100_000 {
@@ -112,7 +112,7 @@ func benchmarkUser(b *testing.B, size int, down bool) {
 			w.e.HandleIP(0, p, w.now, &w.out)
 		} else {
 			p[8+7] = 255
-			w.e.HandleUDP(SocketUser, from, p, w.now, &w.out)
+			w.e.HandleUDP(SocketUser, from, 0, p, w.now, &w.out)
 		}
 	}
 	if s := w.e.stats; s.Up.Packets+s.Down.Packets < uint64(b.N) {

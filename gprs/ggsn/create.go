@@ -197,9 +197,7 @@ func (e *Engine) addCreated(t *transaction, m *gtp.CreateRequest, sh handle, s *
 		x.teid = e.newTEID(e.byTEID)
 	}
 	x.chargingID = e.newChargingID()
-	if m.AMBR.Present {
-		s.askedAMBR = Rates(m.AMBR.Value)
-	}
+	e.askAMBR(s, m.AMBR)
 	e.grant(s, &x, m.QoS, m.CommonFlags.Value)
 	h, _ := e.addContext(sh, s, &x)
 	return h

@@ -107,7 +107,7 @@ func (e *Engine) down(c call, o origin, to handle, p []byte, mtu int) Reason {
 	a, u := e.accessPoint(s), e.contexts.at(x)
 	mtu = min(mtu, a.MTU)
 	// Of a packet that is too large its source is told, at whatever rate it comes.
-	if (len(p) <= mtu || p[0]>>4 == 4 && packet.Fragmentable(p)) && !u.down.pass(&s.down, u.aggregate, len(p), c) {
+	if (len(p) <= mtu || p[0]>>4 == 4 && packet.Fragmentable(p)) && !u.down.pass(e.together(s, u).downward(), len(p), c) {
 		return OverRate
 	}
 	if a.MarkInner {
@@ -165,5 +165,5 @@ func (e *Engine) encapsulate(c call, x handle, s *session, p []byte) {
 		return // no packet is so long: see maxMTU
 	}
 	c.out.SendUDP(int(socket), netip.AddrPortFrom(addr, socket.Port()), append(b, p...))
-	c.out.UDP[len(c.out.UDP)-1].DSCP = u.mark
+	c.out.UDP[len(c.out.UDP)-1].Class = e.accessPoint(s).outerClass(u.mark, p)
 }

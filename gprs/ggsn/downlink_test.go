@@ -238,7 +238,7 @@ func TestNothingAllocated(t *testing.T) {
 		from := netip.AddrPortFrom(sgsn, gtp.PortUser)
 		if n := testing.AllocsPerRun(200, func() {
 			w.out.Reset()
-			w.e.HandleUDP(SocketUser, from, b, w.now, &w.out)
+			w.e.HandleUDP(SocketUser, from, 0, b, w.now, &w.out)
 		}); n != 0 {
 			t.Errorf("%v allocations up", n)
 		}

@@ -35,6 +35,7 @@ type Engine struct {
 
 	sessions     slab[session]
 	contexts     slab[pdpContext]
+	aggregates   slab[aggregate]
 	byTID        map[gtp.TID]handle  // contexts
 	byIMEI       map[gtp.TID]handle  // those of terminals without an IMSI, by their IMEI in its place
 	byTEID       map[uint32]handle   // contexts of version 1
@@ -138,6 +139,8 @@ type call struct {
 	now time.Time
 	at  time.Duration // since the epoch
 	out *Output
+
+	class uint8 // traffic class of the datagram, if it is about one
 }
 
 func (e *Engine) begin(now time.Time, out *Output) call {

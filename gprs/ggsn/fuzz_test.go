@@ -80,7 +80,7 @@ func fuzzSteps(t *testing.T, in []byte) {
 			continue
 		}
 		w.out.Reset()
-		w.e.HandleUDP(Socket(kind), netip.AddrPortFrom(w.from, uint16(which)), b, w.now, &w.out)
+		w.e.HandleUDP(Socket(kind), netip.AddrPortFrom(w.from, uint16(which)), wait, b, w.now, &w.out)
 	}
 	w.out.Reset()
 	w.e.Delete(Selection{}, w.now, &w.out)

@@ -104,6 +104,7 @@ type world struct {
 	seq   uint16
 	from  netip.Addr
 	port  uint16
+	class uint8 // traffic class of datagrams from nodes
 }
 
 func newWorld(t testing.TB, change func(*Settings)) *world {
@@ -125,7 +126,7 @@ func (w *world) socket(path int) Socket { return Socket(path).of(w.from) }
 // raw hands a datagram to the engine and returns what comes out.
 func (w *world) raw(path int, b []byte) []packet.Datagram {
 	w.out.Reset()
-	w.e.HandleUDP(w.socket(path), netip.AddrPortFrom(w.from, w.port), b, w.now, &w.out)
+	w.e.HandleUDP(w.socket(path), netip.AddrPortFrom(w.from, w.port), w.class, b, w.now, &w.out)
 	return w.out.UDP
 }
 
@@ -288,8 +289,8 @@ func (w *world) remove(teid uint32, nsapi uint8, teardown bool) gtp.Cause {
 func (w *world) empty() {
 	w.Helper()
 	e := w.e
-	if n := e.sessions.used() + e.contexts.used() + e.requests.used(); n != 0 {
-		w.Errorf("%d sessions, %d contexts, %d requests are left", e.sessions.used(), e.contexts.used(), e.requests.used())
+	if n := e.sessions.used() + e.contexts.used() + e.requests.used() + e.aggregates.used(); n != 0 {
+		w.Errorf("%d sessions, %d contexts, %d requests, %d shared rates are left", e.sessions.used(), e.contexts.used(), e.requests.used(), e.aggregates.used())
 	}
 	for name, n := range map[string]int{
 		"TIDs": len(e.byTID) + len(e.byIMEI), "TEIDs": len(e.byTEID), "control TEIDs": len(e.byControl), "peers' TEIDs": len(e.byPeer), "Charging-IDs": len(e.byCharging), "filters": len(e.filters),

@@ -47,7 +47,7 @@ type ContextInfo struct {
 	PeerTEIDControl, PeerTEIDData uint32
 	ChargingID                    uint32
 	QoS                           gtp.QoS
-	Limit, AMBR                   Rates // that are enforced, in kbit/s: of the context, and of its session; 0: none
+	Limit, AMBR                   Rates // that are enforced, in kbit/s: of the context, and of its terminal here; 0: none
 	DSCP                          uint8
 	Filters                       []gtp.PacketFilter // the lowest precedence first
 	Up, Down                      Traffic

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
 // Marks are the code points (RFC 2474) of the traffic classes of TS 23.107 section 6.3.
@@ -51,4 +52,32 @@ func (m *Marks) of(p *gtp.Profile, length int) uint8 {
 		return m.Interactive[priority-1]
 	}
 	return m.Background
+}
+
+// outerClass is the traffic class of the G-PDU around a packet whose context has a mark (RFC 2983
+// section 3.1, RFC 6040 section 4.1).
+func (a *APN) outerClass(mark uint8, p []byte) uint8 {
+	inner, class := packet.TrafficClass(p), mark<<2
+	if a.Uniform {
+		class = inner &^ packet.ECN
+	}
+	if !a.ClearECN {
+		class |= inner & packet.ECN
+	}
+	return class
+}
+
+// emerge gives a packet of a terminal what its G-PDU has met on the way; false: it must be dropped (RFC
+// 6040 section 4.2).
+func (e *Engine) emerge(c call, s *session, p []byte) bool {
+	switch packet.Emerge(p, c.class) {
+	case packet.EmergedLost:
+		return false
+	case packet.EmergedOddly:
+		e.stats.ECNOdd++
+	}
+	if e.accessPoint(s).Uniform {
+		packet.SetDSCP(p, c.class>>2)
+	}
+	return true
 }

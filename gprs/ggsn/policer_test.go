@@ -75,7 +75,7 @@ func BenchmarkPolicer(b *testing.B) {
 			c := call{at: time.Hour}
 			for b.Loop() {
 				c.at += 1000
-				if !w.pass(&all, true, 64, c) {
+				if !w.pass(&all, 64, c) {
 					b.Fatal("dropped below the rate")
 				}
 			}

@@ -30,20 +30,6 @@ func (e *Engine) limitsOf(s *session) Rates {
 	return Rates{a.MaxUp, a.MaxDown}.within(s.limits)
 }
 
-// ambrOf are the rates that a session's contexts without a guaranteed one share: no more than its SGSN
-// has asked for (TS 29.060 section 7.7.98).
-func (e *Engine) ambrOf(s *session) Rates {
-	a := e.accessPoint(s)
-	r := Rates{a.AMBRUp, a.AMBRDown}
-	if r.Up != 0 {
-		r.Up = lower(s.askedAMBR.Up, r.Up)
-	}
-	if r.Down != 0 {
-		r.Down = lower(s.askedAMBR.Down, r.Down)
-	}
-	return r
-}
-
 // grantedAMBR answers a request with rates for all contexts together.
 func (e *Engine) grantedAMBR(s *session, asked gtp.Optional[gtp.AMBR]) gtp.Optional[gtp.AMBR] {
 	if !asked.Present {
@@ -54,19 +40,25 @@ func (e *Engine) grantedAMBR(s *session, asked gtp.Optional[gtp.AMBR]) gtp.Optio
 }
 
 // negotiate lowers a profile to some limits, at the length it came in (TS 23.107 section 9.1.2.2
-// has the rate of one without rates in its peak throughput).
-func negotiate(q gtp.QoS, most Rates) gtp.QoS {
+// has the rate of one without rates in its peak throughput). Where it may be upgraded, one without
+// guaranteed rates gets the limits also if it has less.
+func negotiate(q gtp.QoS, most Rates, upgrade bool) gtp.QoS {
 	p := q.Profile()
+	upgrade = upgrade && !guaranteed(&p)
 	if q.Len() < release99 {
 		if most.Up == 0 || most.Down == 0 {
 			return q // one direction may have any
 		}
-		if highest := gtp.PeakOf(max(most.Up, most.Down)); p.Peak == 0 || p.Peak > highest {
+		if highest := gtp.PeakOf(max(most.Up, most.Down)); p.Peak == 0 || p.Peak > highest || upgrade {
 			p.Peak = highest
 		}
 		return p.QoS(q.Len())
 	}
-	up, down := lowerRate(p.MaxUp, most.Up), lowerRate(p.MaxDown, most.Down)
+	change := lowerRate
+	if upgrade {
+		change = upgradeRate
+	}
+	up, down := change(p.MaxUp, most.Up), change(p.MaxDown, most.Down)
 	if up == p.MaxUp && down == p.MaxDown {
 		return q
 	}
@@ -85,6 +77,19 @@ func lowerRate(r gtp.BitRate, most uint32) gtp.BitRate {
 	return gtp.BitRate(most)
 }
 
+// upgradeRate returns the limit, if there is one, of a rate that is not to be none at all.
+func upgradeRate(r gtp.BitRate, most uint32) gtp.BitRate {
+	if most == 0 || r == gtp.RateZero {
+		return r
+	}
+	return gtp.BitRate(most)
+}
+
+// guaranteed reports whether a profile is of a class with guaranteed rates (TS 23.107 section 6.3).
+func guaranteed(p *gtp.Profile) bool {
+	return p.Class == gtp.ClassConversational || p.Class == gtp.ClassStreaming
+}
+
 // within returns a guaranteed rate that is no higher than the highest; there may be none.
 func within(r, most gtp.BitRate) gtp.BitRate {
 	n, ok := r.KilobitsPerSecond()
@@ -95,15 +100,21 @@ func within(r, most gtp.BitRate) gtp.BitRate {
 	return r
 }
 
-// grant gives a context the profile that was asked for, within its limits. One that must not be
-// negotiated (TS 29.060 section 7.7.48) stays as it is, and is held to the limits all the same.
+// grant gives a context the profile that was asked for, within its limits, or a better one where its SGSN can
+// have that. One that must not be negotiated (TS 29.060 section 7.7.48) stays as it is, and is held to the
+// limits all the same.
 func (e *Engine) grant(s *session, u *pdpContext, asked gtp.QoS, flags gtp.CommonFlags) {
-	u.asked, u.fixed = asked, flags&gtp.FlagNoQoSNegotiation != 0
-	u.qos = asked
-	if !u.fixed {
-		u.qos = negotiate(asked, e.limitsOf(s))
-	}
+	u.asked, u.fixed, u.upgrade = asked, flags&gtp.FlagNoQoSNegotiation != 0, flags&gtp.FlagUpgradeQoS != 0
+	u.qos = e.grantable(s, u)
 	e.police(s, u)
+}
+
+// grantable is the profile that a context has by the limits of today.
+func (e *Engine) grantable(s *session, u *pdpContext) gtp.QoS {
+	if u.fixed {
+		return u.asked
+	}
+	return negotiate(u.asked, e.limitsOf(s), u.upgrade && e.accessPoint(s).UpgradeQoS)
 }
 
 // police has a context held to its limits, and to what it was granted within them. Where there is
@@ -116,11 +127,9 @@ func (e *Engine) police(s *session, u *pdpContext) {
 	}
 	u.up.police(up, most.Up)
 	u.down.police(down, most.Down)
-	u.aggregate = p.Class != gtp.ClassConversational && p.Class != gtp.ClassStreaming
+	u.aggregate = !guaranteed(&p)
 	u.mark = e.accessPoint(s).Marks.of(&p, u.qos.Len())
-	all := e.ambrOf(s)
-	s.up.setRate(all.Up, all.Up != 0)
-	s.down.setRate(all.Down, all.Down != 0)
+	e.policeAll(s)
 }
 
 // way is what a context has in one direction.
@@ -136,14 +145,14 @@ func (w *way) police(granted gtp.BitRate, most uint32) {
 	w.setRate(rate, most != 0 && ok)
 }
 
-// pass reports whether a packet is within the rates of a context and of all of its session
-// together.
-func (w *way) pass(all *policer, aggregate bool, octets int, c call) bool {
-	if aggregate && !all.open(c.at) || !w.take(octets, c.at) {
+// pass reports whether a packet is within the rate of a context and, if it counts there, within that of
+// all of its terminal together.
+func (w *way) pass(all *policer, octets int, c call) bool {
+	if all != nil && !all.open(c.at) || !w.take(octets, c.at) {
 		w.over++
 		return false
 	}
-	if aggregate {
+	if all != nil {
 		all.take(octets, c.at)
 	}
 	return true
@@ -173,7 +182,7 @@ func (e *Engine) changeLimits(h handle, s *session, x handle, at time.Duration) 
 	}
 	for ; x != 0; x = e.contexts.at(x).next {
 		u := e.contexts.at(x)
-		if q := negotiate(u.asked, e.limitsOf(s)); !u.fixed && q != u.qos {
+		if q := e.grantable(s, u); !u.fixed && q != u.qos {
 			e.changes[h] = change{context: x, qos: q, limits: true, at: at}
 			return true
 		}

@@ -3,6 +3,7 @@
 package ggsn
 
 import (
+	"cmp"
 	"encoding/hex"
 	"math/rand/v2"
 	"testing"
@@ -17,21 +18,36 @@ func TestNegotiate(t *testing.T) {
 	for _, tt := range []struct {
 		name, asked string
 		most        Rates
-		want        string
+		want        string // empty: as it is asked for
+		upgraded    string // if that may be; empty: as else
 	}{
-		{"release 97, within", "01 0b3211", Rates{2048, 2048}, "01 0b3211"},
-		{"release 97, lowered", "01 0b9211", Rates{100, 200}, "01 0b5211"},
-		{"release 97, subscribed", "01 0b0211", Rates{4, 4}, "01 0b1211"},
-		{"release 97, one direction free", "01 0b9211", Rates{100, 0}, "01 0b9211"},
-		{"release 99, subscribed", "01 0b921f 71960000 7404 0000", Rates{64, 128}, "01 0b921f 71964048 7404 0000"},
-		{"release 99, guaranteed too", "01 0b921f 51966868 7404 6868", Rates{64, 0}, "01 0b921f 51964068 7404 4068"},
-		{"release 5, extended down", "01 0b921f 7196fefe 7404 0000 00 4a00", Rates{0, 10_000}, "01 0b921f 7196fefe 7404 0000 00 0e00"},
-		{"release 7, extended both ways", "01 0b921f 7196fefe 7404 0000 00 fa00 fa00", Rates{8640, 100_000}, "01 0b921f 7196fefe 7404 0000 00 9e00 0000"},
-		{"release 9, extended twice", "01 0b921f 7196fefe 7404 0000 00 fa00 fa00 f600 f600", Rates{1_000_000, 300_000}, "01 0b921f 7196fefe 7404 0000 00 fa00 fa00 0b00 6f00"},
+		{"release 97, within", "01 0b3211", Rates{2048, 2048}, "01 0b3211", "01 0b9211"},
+		{"release 97, lowered", "01 0b9211", Rates{100, 200}, "01 0b5211", ""},
+		{"release 97, subscribed", "01 0b0211", Rates{4, 4}, "01 0b1211", ""},
+		{"release 97, one direction free", "01 0b9211", Rates{100, 0}, "01 0b9211", ""},
+		{"release 99, subscribed", "01 0b921f 71960000 7404 0000", Rates{64, 128}, "01 0b921f 71964048 7404 0000", ""},
+		{"release 99, guaranteed too", "01 0b921f 51966868 7404 6868", Rates{64, 0}, "01 0b921f 51964068 7404 4068", ""},
+		{"release 5, extended down", "01 0b921f 7196fefe 7404 0000 00 4a00", Rates{0, 10_000}, "01 0b921f 7196fefe 7404 0000 00 0e00", ""},
+		{"release 7, extended both ways", "01 0b921f 7196fefe 7404 0000 00 fa00 fa00", Rates{8640, 100_000}, "01 0b921f 7196fefe 7404 0000 00 9e00 0000", ""},
+		{"release 9, extended twice", "01 0b921f 7196fefe 7404 0000 00 fa00 fa00 f600 f600", Rates{1_000_000, 300_000}, "01 0b921f 7196fefe 7404 0000 00 fa00 fa00 0b00 6f00", ""},
+		{"release 99, within", "01 0b921f 71961010 7404 0000", Rates{64, 128}, "", "01 0b921f 71964048 7404 0000"},
+		{"no traffic stays none", "01 0b921f 7196ff10 7404 0000", Rates{64, 0}, "", ""},
+		{"guaranteed rates are as asked for", "01 0b921f 51961010 7404 1010", Rates{64, 128}, "", ""},
+		{"what the length has no octets for", "01 0b921f 71961010 7404 0000", Rates{20_000, 10}, "01 0b921f 7196100a 7404 0000", "01 0b921f 7196fe0a 7404 0000"},
+		{"longer than release 97", "01 0b921f 71", Rates{100, 200}, "01 0b521f 71", ""},
+		{"one octet short of release 99", "01 0b921f 7196fefe 740400", Rates{100, 200}, "01 0b521f 7196fefe 740400", ""},
+		{"half an extension down", "01 0b921f 7196fefe 7404 0000 00 fa", Rates{0, 20_000}, "01 0b921f 7196fefe 7404 0000 00 4e", ""},
+		{"half an extension up", "01 0b921f 7196fefe 7404 0000 00 fa00 fa", Rates{20_000, 0}, "01 0b921f 7196fefe 7404 0000 00 fa00 4e", ""},
+		{"the first octet of the second extension", "01 0b921f 7196fefe 7404 0000 00 fa00 fa00 3d", Rates{0, 300_000}, "01 0b921f 7196fefe 7404 0000 00 fa00 fa00 0b", ""},
+		{"two octets", "01 0b921f 7196fefe 7404 0000 00 fa00 fa00 3d00", Rates{0, 300_000}, "01 0b921f 7196fefe 7404 0000 00 fa00 fa00 0b00", ""},
+		{"three octets", "01 0b921f 7196fefe 7404 0000 00 fa00 fa00 3d00 3d", Rates{300_000, 300_000}, "01 0b921f 7196fefe 7404 0000 00 fa00 fa00 0b00 0b", ""},
 	} {
-		q := mustQoS(t, tt.asked)
-		if got := negotiate(q, tt.most); got != mustQoS(t, tt.want) {
-			t.Errorf("%s: %x, want %s", tt.name, got.Octets(), tt.want)
+		q, want := mustQoS(t, tt.asked), cmp.Or(tt.want, tt.asked)
+		if got := negotiate(q, tt.most, false); got != mustQoS(t, want) {
+			t.Errorf("%s: %x, want %s", tt.name, got.Octets(), want)
+		}
+		if got, want := negotiate(q, tt.most, true), cmp.Or(tt.upgraded, want); got != mustQoS(t, want) {
+			t.Errorf("%s, upgraded: %x, want %s", tt.name, got.Octets(), want)
 		}
 	}
 }
@@ -94,6 +110,52 @@ func (w *world) openAs(n int, q gtp.QoS, change func(*gtp.CreateRequest)) contex
 		w.Fatalf("create refused: %v", c.Cause)
 	}
 	return c
+}
+
+// TestUpgraded: an SGSN that can have more than it asks for gets it where the access point says so, at once, by a
+// later request and after a change of the settings, and is held to it; others get what they ask for.
+func TestUpgraded(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		may   bool
+		flags gtp.CommonFlags
+		want  gtp.BitRate
+	}{
+		{"both", true, gtp.FlagUpgradeQoS, 1600},
+		{"the SGSN cannot", true, gtp.FlagDualAddressBearer, 768},
+		{"the access point does not", false, gtp.FlagUpgradeQoS, 768},
+		{"what must not be negotiated", true, gtp.FlagUpgradeQoS | gtp.FlagNoQoSNegotiation, 768},
+	} {
+		w := limited(t, func(a *APN) { a.MaxUp, a.MaxDown, a.UpgradeQoS = 1600, 1600, tt.may })
+		asked := profile(gtp.ClassBackground, 768, 768)
+		c := w.openAs(1, asked, func(m *gtp.CreateRequest) { m.CommonFlags = gtp.Some(tt.flags) })
+		if got := c.QoS.Value.Profile().MaxUp; got != tt.want {
+			t.Errorf("%s: granted %d, want %d", tt.name, got, tt.want)
+		}
+		if got, want := w.second(c, false), int(tt.want)*12/80; got < want-2 || got > want+2 {
+			t.Errorf("%s: %d passed, want %d", tt.name, got, want)
+		}
+		e, lost, err := Resume(w.e.settings, w.e.AppendState(nil), w.now, rand.NewChaCha8([32]byte{2}))
+		if err != nil || lost != 0 {
+			t.Fatal(lost, err)
+		}
+		w.e = e
+		s := w.e.settings
+		s.APNs = append([]APN(nil), s.APNs...)
+		s.APNs[0].MaxUp, s.APNs[0].MaxDown = 3200, 3200
+		if err := w.e.Reconfigure(s, w.now, &w.out); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(ofType(w.tick(time.Second), gtp.TypeUpdateRequest)); n != 0 != (tt.want == 1600) {
+			t.Errorf("%s: %d requests after a change", tt.name, n)
+		}
+		m, r := w.updateRequest(0x7000), gtp.UpdateResponse{}
+		m.QoS, m.CommonFlags = gtp.Some(asked), gtp.Some(tt.flags)
+		w.ask(pathControl, gtp.Header{TEID: c.TEIDControl.Value}, m, &r)
+		if got := r.QoS.Value.Profile().MaxUp; got != 2*tt.want && tt.want == 1600 || tt.want == 768 && got != 768 {
+			t.Errorf("%s: an update is granted %d", tt.name, got)
+		}
+	}
 }
 
 // TestPoliced: what is granted passes and a fifth of a second more at once, if there is a limit.
@@ -262,8 +324,8 @@ func TestMarks(t *testing.T) {
 				want = tt.want
 			}
 			w.down(p)
-			if _, ip := w.tunnelled(); w.out.UDP[0].DSCP != tt.want || ip[1]>>2 != want || packet.Fold(packet.Sum(0, ip[:20])) != 0xffff {
-				t.Errorf("%s, inner %v: outside %d, inside %d", tt.name, inner, w.out.UDP[0].DSCP, ip[1]>>2)
+			if _, ip := w.tunnelled(); w.out.UDP[0].Class>>2 != tt.want || ip[1]>>2 != want || packet.Fold(packet.Sum(0, ip[:20])) != 0xffff {
+				t.Errorf("%s, inner %v: outside %d, inside %d", tt.name, inner, w.out.UDP[0].Class>>2, ip[1]>>2)
 			}
 			p = udp4(c.four(), server, 64, 100)
 			packet.SetDSCP(p, 40)
@@ -272,5 +334,101 @@ func TestMarks(t *testing.T) {
 				t.Errorf("%s, inner %v: to the network %d", tt.name, inner, got)
 			}
 		}
+	}
+}
+
+// TestUniform has one code point inside and outside, in both directions.
+func TestUniform(t *testing.T) {
+	w := limited(t, func(a *APN) { a.Uniform = true })
+	c := w.openAs(1, profile(gtp.ClassConversational, 64, 64), nil)
+	p := udp4(server, c.four(), 64, 100)
+	packet.SetTrafficClass(p, 40<<2|packet.ECT1)
+	w.down(p)
+	if _, ip := w.tunnelled(); w.out.UDP[0].Class != 40<<2|packet.ECT1 || ip[1] != 40<<2|packet.ECT1 {
+		t.Errorf("outside %#x, inside %#x", w.out.UDP[0].Class, ip[1])
+	}
+	w.class = 18<<2 | packet.NotECT
+	p = udp4(c.four(), server, 64, 100)
+	packet.SetTrafficClass(p, 40<<2|packet.ECT1)
+	w.up(c, p)
+	if got := w.out.IP[0]; got[1] != 18<<2|packet.ECT1 || !right4(got) {
+		t.Errorf("to the network %#x", got[1])
+	}
+}
+
+// TestECN: fields go outside and come back inside, by the tables of RFC 6040 sections 4.1 and 4.2, the second
+// of which TestEmerge has whole.
+func TestECN(t *testing.T) {
+	for _, clear := range []bool{false, true} {
+		w := newWorld(t, func(s *Settings) {
+			for i := range s.APNs {
+				s.APNs[i].Marks, s.APNs[i].ClearECN = DefaultMarks, clear
+			}
+		})
+		four, six := w.openAs(1, profile(gtp.ClassConversational, 64, 64), nil), w.open(2, "inet6", gtp.PDPTypeIPv6)
+		for field := range packet.ECN + 1 {
+			want := field
+			if clear {
+				want = packet.NotECT
+			}
+			p, q := udp4(server, four.four(), 64, 8), udp6(host6, six.six(), 64, 8)
+			packet.SetTrafficClass(p, field)
+			packet.SetTrafficClass(q, field)
+			w.down(p)
+			if _, ip := w.tunnelled(); w.out.UDP[0].Class != 46<<2|want || ip[1] != field {
+				t.Errorf("IPv4, clear %v: outside %#x, inside %#x", clear, w.out.UDP[0].Class, ip[1])
+			}
+			w.down(q)
+			if _, ip := w.tunnelled(); w.out.UDP[0].Class&packet.ECN != want || packet.TrafficClass(ip) != field {
+				t.Errorf("IPv6, clear %v: outside %#x, inside %#x", clear, w.out.UDP[0].Class, packet.TrafficClass(ip))
+			}
+		}
+		for _, tt := range []struct{ inner, outer, want uint8 }{
+			{packet.NotECT, packet.NotECT, packet.NotECT}, {packet.ECT0, packet.NotECT, packet.ECT0},
+			{packet.ECT0, packet.CE, packet.CE}, {packet.ECT0, packet.ECT1, packet.ECT1}, {packet.CE, packet.ECT0, packet.CE},
+		} {
+			w.class = 63<<2 | tt.outer
+			for _, one := range []struct {
+				c context
+				p []byte
+			}{{four, udp4(four.four(), server, 64, 8)}, {six, udp6(six.six(), host6, 64, 8)}} {
+				packet.SetTrafficClass(one.p, 10<<2|tt.inner)
+				w.up(one.c, one.p)
+				if len(w.out.IP) != 1 || packet.TrafficClass(w.out.IP[0]) != 10<<2|tt.want {
+					t.Errorf("inside %02b, outside %02b: %x", tt.inner, tt.outer, w.out.IP)
+				}
+			}
+		}
+	}
+}
+
+// TestECNLost: congestion that a transport knows by loss alone is a loss, which no account counts; pairs that no
+// tunnel makes are counted, and pass.
+func TestECNLost(t *testing.T) {
+	w := newWorld(t, nil)
+	four, six := w.open(1, "internet", gtp.PDPTypeIPv4), w.open(2, "inet6", gtp.PDPTypeIPv6)
+	w.class = packet.CE
+	w.up(four, udp4(four.four(), server, 64, 8))
+	w.up(six, udp6(six.six(), host6, 64, 8))
+	if len(w.out.IP) != 0 || w.e.stats.Dropped[Congestion] != 2 || w.e.stats.Up.Packets != 0 {
+		t.Errorf("%d packets, %d dropped, %d counted", len(w.out.IP), w.e.stats.Dropped[Congestion], w.e.stats.Up.Packets)
+	}
+	w.class = packet.ECT0
+	w.up(four, udp4(four.four(), server, 64, 8))
+	if len(w.out.IP) != 1 || packet.TrafficClass(w.out.IP[0]) != packet.NotECT || w.e.stats.ECNOdd != 1 {
+		t.Errorf("%x, %d odd", w.out.IP, w.e.stats.ECNOdd)
+	}
+}
+
+// TestECNBetweenTerminals: what one G-PDU has met the next one tells.
+func TestECNBetweenTerminals(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.APNs[0].UserToUser = UserAllow })
+	one, two := w.open(1, "internet", gtp.PDPTypeIPv4), w.open(2, "internet", gtp.PDPTypeIPv4)
+	p := udp4(one.four(), two.four(), 64, 8)
+	packet.SetTrafficClass(p, packet.ECT0)
+	w.class = packet.CE
+	w.up(one, p)
+	if _, ip := w.tunnelled(); len(w.out.UDP) != 1 || w.out.UDP[0].Class != packet.CE || packet.TrafficClass(ip) != packet.CE {
+		t.Errorf("%+v", w.out.UDP)
 	}
 }

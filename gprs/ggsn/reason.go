@@ -37,11 +37,12 @@ const (
 	OwnAddress       // for the node itself
 	BadDestination   // an address that no packet is forwarded to
 	UserDenied       // for another terminal, which the access point does not allow
+	Congestion       // marked on its way, and of a transport that knows congestion by loss alone (RFC 6040 section 4.2)
 
 	// Packets of either direction.
 	HopLimit // used up
 	TooBig   // for the link of the terminal
-	OverRate // of the context, or of all contexts of the session together
+	OverRate // of the context, or of all contexts of the terminal at the access point together
 
 	// Packets for terminals.
 	NoContext    // for an address that no context has, also from a terminal
@@ -61,7 +62,7 @@ const NumReasons = int(numReasons)
 var reasonNames = [numReasons - Stranger]string{
 	"stranger", "peers_full", "request_rate", "response_unknown", "extension_unknown", "sequence_missing", "indication_wrong", "label_guessed", "create_late", "create_waiting", "create_forgotten",
 	"teid_unknown", "outer_source", "not_ip", "wrong_family", "spoofed_ipv4", "spoofed_ipv6", "spoofed_link_local",
-	"link_scope", "link_control", "multicast", "own_address", "bad_destination", "user_denied",
+	"link_scope", "link_control", "multicast", "own_address", "bad_destination", "user_denied", "congestion",
 	"hop_limit", "too_big", "over_rate",
 	"no_context", "inside_source", "bad_source", "redirect", "no_filter",
 }

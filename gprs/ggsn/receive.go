@@ -29,10 +29,11 @@ func (t *transaction) key() answerKey {
 	return answerKey{t.from.Port(), t.header.Sequence, uint8(t.path()), t.header.Type}
 }
 
-// HandleUDP takes a datagram that came by one of the node's sockets. The packet of a G-PDU
-// is changed in place and goes out without a copy.
-func (e *Engine) HandleUDP(socket Socket, from netip.AddrPort, payload []byte, now time.Time, out *Output) {
+// HandleUDP takes a datagram that came by one of the node's sockets, with a traffic class. The packet
+// of a G-PDU is changed in place and goes out without a copy.
+func (e *Engine) HandleUDP(socket Socket, from netip.AddrPort, class uint8, payload []byte, now time.Time, out *Output) {
 	c := e.begin(now, out)
+	c.class = class
 	from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
 	if r := e.receive(c, socket, from, payload); r != none {
 		e.stats.Dropped[r]++

@@ -208,7 +208,7 @@ func (r *resuming) session() bool {
 	s := session{
 		tid: in.TID, interfaceID: in.InterfaceID, prefix: in.Prefix, address: in.Address, teid: in.TEID, peerTEID: in.PeerTEID,
 		createdAt: in.Created, marks: in.Marks & storedMarks, why: min(in.Why, numEnds-1), version: in.Version, has: in.Has & (TypeIPv4 | TypeIPv6),
-		limits: in.Limits, askedAMBR: in.AskedAMBR, up: policer{arrival: in.Up}, down: policer{arrival: in.Down},
+		limits: in.Limits, askedAMBR: in.AskedAMBR,
 	}
 	s.msisdn, _ = gtp.ParseMSISDN(string(bytes.TrimRight(in.MSISDN[:], "\x00")))
 	var account *accounting
@@ -251,6 +251,7 @@ func (r *resuming) session() bool {
 			r.police(added, u)
 			r.setFilters(x, templates[i])
 		}
+		r.spent(added, in.Up, in.Down)
 		if added.has.has(TypeIPv6) {
 			added.advertAt = r.call.at + 1 + time.Duration(r.random.Int64N(int64(advertSpread)))
 		}
@@ -274,7 +275,8 @@ func (r *resuming) context(u *pdpContext, f *filters) bool {
 		user: user, teid: in.TEID, peerTEID: in.PeerTEID, chargingID: in.ChargingID, lastSeen: in.LastSeen,
 		createdAt: time.Duration(in.Created),
 		up:        way{policer{arrival: in.Arrival[0]}, in.Up, in.Over[0]}, down: way{policer{arrival: in.Arrival[1]}, in.Down, in.Over[1]},
-		hash: in.Hash, sequence: in.Sequence, port: in.Port, sent: in.Sent, nsapi: in.NSAPI, qos: qos, asked: asked, fixed: in.Fixed,
+		hash: in.Hash, sequence: in.Sequence, port: in.Port, sent: in.Sent, nsapi: in.NSAPI, qos: qos, asked: asked,
+		fixed: in.Flags&storedFixed != 0, upgrade: in.Flags&storedUpgrade != 0,
 	}
 	template := make([]byte, in.Filters)
 	if _, err := io.ReadFull(r.in, template); err != nil {

@@ -33,9 +33,9 @@ type session struct {
 	request     handle // ours, that waits for its answer
 	user        uint32 // see [Engine.userOf]
 	msisdn      gtp.MSISDN
-	limits      Rates   // of its contexts, by its subscription when it began
-	askedAMBR   Rates   // by its SGSN
-	up, down    policer // of its contexts together
+	limits      Rates  // of its contexts, by its subscription when it began
+	askedAMBR   Rates  // by its SGSN
+	aggregate   handle // of the rates that its contexts share; 0: none
 	linkState   link.State
 	guesses     guesses
 }
@@ -81,7 +81,8 @@ type pdpContext struct {
 	nsapi      uint8
 	filtered   bool  // it has a traffic flow template, in Engine.filters
 	fixed      bool  // its profile is not to be negotiated
-	aggregate  bool  // its traffic counts for the rate that its session's contexts share
+	upgrade    bool  // its SGSN can have a better one than it asked for
+	aggregate  bool  // its traffic counts for the rates that its terminal's contexts share
 	mark       uint8 // DSCP
 	qos, asked gtp.QoS
 }
@@ -230,6 +231,7 @@ func (e *Engine) dropSession(h handle, s *session, c call) {
 	delete(e.delegations, h)
 	delete(e.delegates, h)
 	e.dropRoutes(h, s)
+	e.leaveAggregate(s)
 	delete(e.terms, h)
 	delete(e.accounts, h)
 	e.unlinkSession(h, s)

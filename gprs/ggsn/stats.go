@@ -45,6 +45,8 @@ type Stats struct {
 	Adverts uint64
 	// ICMPErrors are those sent; ICMPLimited were not, for their rate.
 	ICMPErrors, ICMPLimited uint64
+	// ECNOdd are G-PDUs of terminals whose ECN fields no known tunnel makes (RFC 6040 section 4.2).
+	ECNOdd uint64
 	// Clamped are TCP segments whose MSS was lowered.
 	Clamped uint64
 	Dropped [NumReasons]uint64

@@ -53,7 +53,7 @@ type storedSession struct {
 	Version                 gtp.Version
 	Has                     Types
 	Limits, AskedAMBR       Rates
-	Up, Down                uint64 // of the policers: nanoseconds since the epoch
+	Up, Down                uint64 // of the rates that it shares: nanoseconds since the epoch
 	Why                     End    // it is to end, if it is
 	SessionLimit, IdleLimit int64  // see [Terms]
 	Contexts                uint8
@@ -74,9 +74,25 @@ type storedContext struct {
 	NSAPI, QoSLen                    uint8
 	QoS, Asked                       [21]byte
 	AskedLen                         uint8
-	Fixed                            bool
+	Flags                            uint8     // storedFixed and storedUpgrade
 	Over, Arrival                    [2]uint64 // up and down
 	Filters                          uint16    // octets of the template that follows
+}
+
+// Flags of a stored context.
+const (
+	storedFixed uint8 = 1 << iota
+	storedUpgrade
+)
+
+func storedFlags(u *pdpContext) (f uint8) {
+	if u.fixed {
+		f |= storedFixed
+	}
+	if u.upgrade {
+		f |= storedUpgrade
+	}
+	return f
 }
 
 // storedPrefix is one of which addresses are leased.
@@ -205,12 +221,16 @@ func (e *Engine) appendSession(b []byte, n handle, s *session, index map[handle]
 	r := storedSession{
 		TID: s.tid, InterfaceID: s.interfaceID, Prefix: s.prefix, Address: s.address, TEID: s.teid, PeerTEID: s.peerTEID,
 		Created: s.createdAt, APN: s.apn, Marks: s.marks & storedMarks, Why: s.why,
-		Limits: s.limits, AskedAMBR: s.askedAMBR, Up: s.up.arrival, Down: s.down.arrival,
+		Limits: s.limits, AskedAMBR: e.askedAMBR(s),
 		Peer: index[s.peer], Account: index[s.account], Version: s.version, Has: s.has,
 		SessionLimit: int64(e.terms[n].SessionLimit), IdleLimit: int64(e.terms[n].IdleLimit), Former: e.storedFormer(n),
 	}
 	if s.marked(markDeleting) {
 		r.Marks, r.Why = r.Marks|markEnding, e.requests.at(s.request).why
+	}
+	if s.aggregate != 0 {
+		g := e.aggregates.at(s.aggregate)
+		r.Up, r.Down = g.up.arrival, g.down.arrival
 	}
 	copy(r.MSISDN[:], s.msisdn.String())
 	for x := s.first; x != 0; x = e.contexts.at(x).next {
@@ -235,7 +255,7 @@ func (e *Engine) appendContext(b []byte, x handle, index map[handle]uint32) []by
 		User: index[u.user], TEID: u.teid, PeerTEID: u.peerTEID, ChargingID: u.chargingID,
 		LastSeen: u.lastSeen, Created: int64(u.createdAt), Up: u.up.Traffic, Down: u.down.Traffic,
 		Hash: u.hash, Sequence: u.sequence, Port: u.port, Sent: u.sent, NSAPI: u.nsapi, QoSLen: uint8(u.qos.Len()),
-		AskedLen: uint8(u.asked.Len()), Fixed: u.fixed,
+		AskedLen: uint8(u.asked.Len()), Flags: storedFlags(u),
 		Over: [2]uint64{u.up.over, u.down.over}, Arrival: [2]uint64{u.up.arrival, u.down.arrival},
 	}
 	copy(r.QoS[:], u.qos.Octets())

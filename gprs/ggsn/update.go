@@ -110,9 +110,7 @@ func (e *Engine) applyUpdate(t *transaction, m *gtp.UpdateRequest, x handle, s *
 		s.peerTEID = m.TEIDControl.Value
 	}
 	e.moveUser(x, c, user, m.TEIDData.Value)
-	if m.AMBR.Present {
-		s.askedAMBR = Rates(m.AMBR.Value)
-	}
+	e.askAMBR(s, m.AMBR)
 	e.movedTo(c.session, m)
 	e.grant(s, c, m.QoS.Value, m.CommonFlags.Value)
 	if m.TFT.Present {

@@ -76,6 +76,8 @@ func (e *Engine) fromTerminal(c call, x handle, u *pdpContext, s *session, ip []
 			return NotIP
 		case !s.has.has(TypeIPv4):
 			return WrongFamily
+		case !e.emerge(c, s, p):
+			return Congestion
 		}
 		return e.up4(c, x, u, s, p)
 	case 6:
@@ -85,6 +87,8 @@ func (e *Engine) fromTerminal(c call, x handle, u *pdpContext, s *session, ip []
 			return NotIP
 		case !s.has.has(TypeIPv6):
 			return WrongFamily
+		case !e.emerge(c, s, p):
+			return Congestion
 		}
 		return e.up6(c, x, u, s, p)
 	}
@@ -194,7 +198,7 @@ func (e *Engine) seen(c call, u *pdpContext, octets int) {
 
 // maySend reports whether the terminal may send so much now, and counts what it may.
 func (e *Engine) maySend(c call, u *pdpContext, s *session, octets int) bool {
-	if !u.up.pass(&s.up, u.aggregate, octets, c) {
+	if !u.up.pass(e.together(s, u).upward(), octets, c) {
 		return false
 	}
 	e.seen(c, u, octets)

@@ -110,6 +110,59 @@ func TestProfile(t *testing.T) {
 	}
 }
 
+// TestProfileLengths reads a profile cut to each length, as releases and what lies between them have it: each octet
+// counts that is there, what stands behind the last is ignored, and as much goes back as came.
+func TestProfileLengths(t *testing.T) {
+	const whole = "02 23721f 7196fefe 7405fefe 11 fafa fafa 31323334 ffff"
+	octets := testutil.Unhex(t, whole)
+	for _, row := range []struct {
+		length                       int
+		class                        TrafficClass
+		up, down, fixedUp, fixedDown BitRate // at most, and guaranteed
+	}{
+		{4, 0, 0, 0, 0, 0}, // release 97
+		{5, ClassInteractive, 0, 0, 0, 0},
+		{6, ClassInteractive, 0, 0, 0, 0},
+		{7, ClassInteractive, 8640, 0, 0, 0},
+		{8, ClassInteractive, 8640, 8640, 0, 0},
+		{9, ClassInteractive, 8640, 8640, 0, 0},
+		{10, ClassInteractive, 8640, 8640, 0, 0},
+		{11, ClassInteractive, 8640, 8640, 8640, 0},
+		{12, ClassInteractive, 8640, 8640, 8640, 8640}, // release 99
+		{13, ClassInteractive, 8640, 8640, 8640, 8640}, // release 5
+		{14, ClassInteractive, 8640, 256_000, 8640, 8640},
+		{15, ClassInteractive, 8640, 256_000, 8640, 256_000}, // release 5 and 6
+		{16, ClassInteractive, 256_000, 256_000, 8640, 256_000},
+		{17, ClassInteractive, 256_000, 256_000, 256_000, 256_000}, // release 7
+		{18, ClassInteractive, 256_000, 452_000, 256_000, 256_000},
+		{19, ClassInteractive, 256_000, 452_000, 256_000, 456_000},
+		{20, ClassInteractive, 460_000, 452_000, 256_000, 456_000},
+		{21, ClassInteractive, 460_000, 452_000, 464_000, 456_000}, // release 9
+		{22, ClassInteractive, 460_000, 452_000, 464_000, 456_000},
+		{23, ClassInteractive, 460_000, 452_000, 464_000, 456_000},
+	} {
+		q, ok := ParseQoS(octets[:row.length])
+		p, kept := q.Profile(), min(row.length, maxQoS)
+		if !ok || q.Len() != kept || !bytes.Equal(q.Octets(), octets[:kept]) {
+			t.Errorf("%d octets: %x, %v", row.length, q.Octets(), ok)
+		}
+		if p.Priority != 2 || p.Delay != 4 || p.Peak != 7 || p.Mean != 31 || p.Class != row.class || p.Signalling != (row.length > 12) {
+			t.Errorf("%d octets: %+v", row.length, p)
+		}
+		if p.MaxUp != row.up || p.MaxDown != row.down || p.GuaranteedUp != row.fixedUp || p.GuaranteedDown != row.fixedDown {
+			t.Errorf("%d octets: rates %d, %d, %d, %d", row.length, p.MaxUp, p.MaxDown, p.GuaranteedUp, p.GuaranteedDown)
+		}
+		if back := p.QoS(q.Len()); back != q {
+			t.Errorf("%d octets come back as %x", row.length, back.Octets())
+		}
+	}
+	for length := range 4 {
+		if _, ok := ParseQoS(octets[:length]); ok {
+			t.Errorf("%d octets are taken", length)
+		}
+	}
+}
+
 // TestProfileGoesBack writes a profile at the length it came, and never at more.
 func TestProfileGoesBack(t *testing.T) {
 	for _, wire := range []string{

@@ -96,10 +96,10 @@ func (c *core) step(i int) {
 	c.way = slices.Delete(c.way, i, i+1)
 	if f.to.Addr() == theirs {
 		socket := map[uint16]ggsn.Socket{gtp.PortV0: ggsn.SocketV0, gtp.PortControl: ggsn.SocketControl, gtp.PortUser: ggsn.SocketUser}[f.to.Port()]
-		c.g.HandleUDP(socket, f.from, f.b, c.now, &c.gOut)
+		c.g.HandleUDP(socket, f.from, 0, f.b, c.now, &c.gOut)
 	} else {
 		plane := map[uint16]Plane{gtp.PortV0: PlaneV0, gtp.PortControl: PlaneControl, gtp.PortUser: PlaneUser}[f.to.Port()]
-		c.s.Handle(Socket(slices.Index(c.s.set.Addresses, f.to.Addr()), plane), f.from, f.b, c.now, &c.sOut)
+		c.s.Handle(Socket(slices.Index(c.s.set.Addresses, f.to.Addr()), plane), f.from, 0, f.b, c.now, &c.sOut)
 	}
 	c.collect()
 }

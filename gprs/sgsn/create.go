@@ -84,6 +84,7 @@ func (e *Engine) create(c *PDPContext, now time.Time, out *Output) error {
 	m := gtp.CreateRequest{
 		Recovery: e.recovery(), TEIDData: c.data, NSAPI: c.key.NSAPI(), AddressControl: own, AddressUser: own, QoS: c.qos,
 	}
+	m.CommonFlags = gtp.Some(gtp.FlagUpgradeQoS) // what is granted is taken
 	h := s.header(c)
 	if c.linked {
 		m.LinkedNSAPI, m.TFT = gtp.Some(w.NSAPI), gtp.Some(c.tft)
@@ -96,7 +97,7 @@ func (e *Engine) create(c *PDPContext, now time.Time, out *Output) error {
 		s.given.proof = e.prove(w.Auth)
 		m.PCO = gtp.Some(w.appendPCO(e.scratch[:0], &s.given.proof))
 		if !w.SingleBearer && w.Type == gtp.PDPTypeIPv4v6 {
-			m.CommonFlags = gtp.Some(gtp.FlagDualAddressBearer)
+			m.CommonFlags.Value |= gtp.FlagDualAddressBearer
 		}
 	}
 	if w.Version == gtp.V0 {

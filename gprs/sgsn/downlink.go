@@ -9,7 +9,8 @@ import (
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
-// downlink takes a user packet of a GGSN.
+// downlink takes a user packet of a GGSN. What it has met on the way is told inside (RFC 6040
+// section 4.2).
 func (e *Engine) downlink(m *message, now time.Time, out *Output) {
 	if e.uncomprehended(m, now, out) {
 		return
@@ -29,6 +30,10 @@ func (e *Engine) downlink(m *message, now time.Time, out *Output) {
 		return
 	}
 	ip := m.Payload
+	if len(ip) >= packet.IPv4HeaderLen && packet.Emerge(ip, m.class) == packet.EmergedLost {
+		e.drops[dropCongestion]++
+		return
+	}
 	if !e.forTerminal(c.session, ip, now, out) {
 		return
 	}

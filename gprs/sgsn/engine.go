@@ -76,14 +76,15 @@ func New(s Settings, random io.Reader) (*Engine, error) {
 	}, nil
 }
 
-// Handle takes a datagram that came by a socket.
-func (e *Engine) Handle(socket int, from netip.AddrPort, b []byte, now time.Time, out *Output) {
+// Handle takes a datagram that came by a socket, with a traffic class. The packet of a G-PDU is
+// changed in place.
+func (e *Engine) Handle(socket int, from netip.AddrPort, class uint8, b []byte, now time.Time, out *Output) {
 	from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
 	address, plane := planeOf(socket)
 	if socket < 0 || address >= len(e.set.Addresses) {
 		return
 	}
-	m := message{socket: socket, plane: plane, from: from}
+	m := message{socket: socket, plane: plane, from: from, class: class}
 	v, t, ok := gtp.Peek(b)
 	if ok && v != plane.version() {
 		e.otherVersion(&m, b, t, now, out)
@@ -118,6 +119,7 @@ type message struct {
 	socket int
 	plane  Plane
 	from   netip.AddrPort
+	class  uint8 // DSCP and ECN
 }
 
 // signalling takes a message of the control plane of either version.

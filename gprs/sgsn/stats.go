@@ -54,6 +54,7 @@ const (
 	dropDHCP                      // an answer of DHCP that cannot be taken
 	dropExtension                 // an extension header that must be understood
 	dropLimit                     // what may be sent unasked is used up
+	dropCongestion                // marked on its way, of a transport that does not know marks (RFC 6040 section 4.2)
 	dropTooLong                   // a user packet that no datagram holds
 	numDrops
 )
@@ -74,6 +75,7 @@ var dropNames = [numDrops]string{
 	dropDHCP:          "bad_dhcp_reply",
 	dropExtension:     "unknown_extension_header",
 	dropLimit:         "answer_limit",
+	dropCongestion:    "congestion",
 	dropTooLong:       "packet_too_long",
 }
 

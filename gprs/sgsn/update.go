@@ -49,7 +49,7 @@ func (e *Engine) update(c *PDPContext, by *path, control, data uint32, qos gtp.Q
 		m.IMSI = gtp.Some(c.session.wanted.IMSI)
 		fallthrough
 	default:
-		m.RATType = c.session.wanted.RAT
+		m.RATType, m.CommonFlags = c.session.wanted.RAT, gtp.Some(gtp.FlagUpgradeQoS)
 	}
 	if !e.request(by, c, h, &m, now, out) {
 		return false

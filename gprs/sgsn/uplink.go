@@ -56,7 +56,8 @@ func (e *Engine) sourceOf(link int, ip []byte, now time.Time, out *Output) (from
 	return from, false
 }
 
-// encapsulate sends a packet by a context.
+// encapsulate sends a packet by a context, with its traffic class outside, too (RFC 2983 section 3.1,
+// RFC 6040 section 4.1).
 func (e *Engine) encapsulate(c *PDPContext, ip []byte, now time.Time, out *Output) {
 	if !c.carries() {
 		e.drops[dropNotReady]++
@@ -77,6 +78,7 @@ func (e *Engine) encapsulate(c *PDPContext, ip []byte, now time.Time, out *Outpu
 		return
 	}
 	out.SendUDP(Socket(c.local, userPlane(s.version())), c.remoteUser, b)
+	out.UDP[len(out.UDP)-1].Class = packet.TrafficClass(ip)
 	c.counts.UpPackets++
 	c.counts.UpOctets += uint64(len(ip))
 	e.stats.UpPackets++

@@ -95,6 +95,33 @@ func TestDownlink(t *testing.T) {
 	}
 }
 
+// TestCongestion: a terminal's traffic class stands outside, too, and what G-PDUs have met comes to the terminal
+// (RFC 6040).
+func TestCongestion(t *testing.T) {
+	w := newWorld(t, Settings{})
+	key := w.attach(gtp.V1, gtp.PDPTypeIPv4)
+	p := udp4(four, host4, 53, 8)
+	packet.SetTrafficClass(p, 46<<2|packet.ECT0)
+	w.clear()
+	w.e.HandleUE(1, p, w.now, &w.out)
+	if d, _ := w.next(); d.Class != 46<<2|packet.ECT0 {
+		t.Errorf("outside %#x", d.Class)
+	}
+	w.class = packet.CE
+	for _, tt := range []struct {
+		inner   uint8
+		dropped uint64
+	}{{packet.ECT0, 0}, {packet.NotECT, 1}} {
+		p := udp4(host4, four, 53, 8)
+		packet.SetTrafficClass(p, tt.inner)
+		w.clear()
+		w.down(key, p)
+		if passed := len(w.out.IP) == 1 && packet.TrafficClass(w.out.IP[0]) == packet.CE; passed != (tt.dropped == 0) || w.drops("congestion") != tt.dropped {
+			t.Errorf("inside %02b: %x, %d dropped", tt.inner, w.out.IP, w.drops("congestion"))
+		}
+	}
+}
+
 // TestDownlinkOfStranger is a user packet from another peer than the context's.
 func TestDownlinkOfStranger(t *testing.T) {
 	w := newWorld(t, Settings{})

@@ -35,7 +35,8 @@ type world struct {
 	now   time.Time
 	out   Output
 	codec gtp.Codec
-	seen  int // datagrams of out that next has returned
+	seen  int   // datagrams of out that next has returned
+	class uint8 // traffic class of datagrams from GGSNs
 	// teid counts the tunnel identifiers of the GGSN, data and control in turn.
 	teid uint32
 }
@@ -133,7 +134,7 @@ func (w *world) say(socket int, h gtp.Header, m gtp.Message) {
 
 func (w *world) send(socket int, from netip.Addr, b []byte) {
 	_, plane := planeOf(socket)
-	w.e.Handle(socket, netip.AddrPortFrom(from, plane.Port()), b, w.now, &w.out)
+	w.e.Handle(socket, netip.AddrPortFrom(from, plane.Port()), w.class, b, w.now, &w.out)
 }
 
 // reply is the header of a response.

@@ -10,7 +10,7 @@ type Datagram struct {
 	To      netip.AddrPort // of the socket's family
 	Payload []byte
 	TTL     uint8 // outer time to live; 0 is the socket's own
-	DSCP    uint8 // outer code point (RFC 2474); 0 is the socket's own
+	Class   uint8 // outer traffic class, DSCP and ECN (RFC 2474, 3168); 0 is the socket's own
 }
 
 // Batch collects what engine calls produce: UDP datagrams for the network and

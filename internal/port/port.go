@@ -71,6 +71,8 @@ type Message struct {
 	From netip.AddrPort
 	// To is the local address that the datagram was sent to.
 	To netip.Addr
+	// Class is the traffic class, DSCP and ECN, that it came with, where [UDPConfig] has Class.
+	Class uint8
 }
 
 var (

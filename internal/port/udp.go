@@ -29,6 +29,8 @@ type UDPConfig struct {
 	// Small makes a socket for few datagrams of at most 2 KiB: it takes a
 	// hundredth of the memory for receiving, and the kernel merges nothing.
 	Small bool
+	// Class has the traffic class of what comes told.
+	Class bool
 
 	buffers int  // to read into; 0 is MaxBatch
 	grows   bool // they are small until there is need of large ones
@@ -147,6 +149,11 @@ func (u *UDP) setUp(cfg UDPConfig, shared bool) error {
 	if err := setFamily(fd, cfg.Addr.Addr().Is6(), wildcard, cfg.raw); err != nil {
 		return err
 	}
+	if cfg.Class {
+		if err := tellClass(fd, cfg.Addr.Addr().Is6()); err != nil {
+			return err
+		}
+	}
 	if cfg.Device != "" {
 		if err := unix.BindToDevice(fd, cfg.Device); err != nil {
 			return fmt.Errorf("cannot use the interface %s: look with `ip link` whether it is there: %w", cfg.Device, err)
@@ -176,7 +183,7 @@ func (u *UDP) setUp(cfg UDPConfig, shared bool) error {
 	if small {
 		size, stride = smallDatagram, smallDatagram
 	}
-	u.merges, u.grows = gro, cfg.grows
+	u.merges, u.grows, u.in.classes = gro, cfg.grows, cfg.Class
 	buffers := cfg.buffers
 	if buffers == 0 {
 		buffers = MaxBatch
@@ -201,6 +208,18 @@ func setFamily(fd int, v6, wildcard, raw bool) error {
 	}
 	if err := unix.SetsockoptInt(fd, level, info, 1); err != nil {
 		return fmt.Errorf("cannot ask for the local address of datagrams: %w", err)
+	}
+	return nil
+}
+
+// tellClass has the kernel tell the traffic class of what comes.
+func tellClass(fd int, v6 bool) error {
+	level, option := unix.IPPROTO_IP, unix.IP_RECVTOS
+	if v6 {
+		level, option = unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS
+	}
+	if err := unix.SetsockoptInt(fd, level, option, 1); err != nil {
+		return fmt.Errorf("cannot ask for the traffic class of datagrams: %w", err)
 	}
 	return nil
 }

@@ -19,16 +19,17 @@ const (
 	// of two: else the first lines of all of them, often the only ones used,
 	// fall into the same few cache sets.
 	trainStride = maxTrain + 1 + 33*64
-	// controlLen holds the control messages of the destination, of either family, and
-	// of UDP_GRO.
-	controlLen = 64
+	// controlLen holds the control messages of the destination and the traffic class, of either
+	// family, and of UDP_GRO.
+	controlLen = 96
 )
 
 // receiver is the state of a socket's one reader.
 type receiver struct {
 	local    netip.Addr // To of every datagram unless wildcard
 	wildcard bool
-	n        int // buffers
+	classes  bool // they are told
+	n        int  // buffers
 	hdrs     [MaxBatch]mmsghdr
 	iovs     [MaxBatch]unix.Iovec
 	names    [MaxBatch]sockaddr
@@ -36,11 +37,12 @@ type receiver struct {
 	bufs     [MaxBatch][]byte
 
 	// filled counts the buffers of the last system call, next is the first
-	// that is not handed out, rest its datagrams still to be handed out, and
-	// segment their length.
+	// that is not handed out, rest its datagrams still to be handed out,
+	// segment their length, and class their traffic class.
 	filled, next int
 	rest         []byte
 	segment      int
+	class        uint8
 }
 
 // init prepares the headers once; only lengths change from call to call. The n buffers
@@ -56,7 +58,7 @@ func (r *receiver) init(local netip.Addr, wildcard, gro bool, n, size, stride in
 		h.Name = (*byte)(unsafe.Pointer(&r.names[i]))
 		h.Iov = &r.iovs[i]
 		h.SetIovlen(1)
-		if wildcard || gro {
+		if wildcard || gro || r.classes {
 			h.Control = &r.controls[i][0]
 		}
 	}
@@ -167,7 +169,7 @@ func (u *UDP) hand(msgs []Message) int {
 		}
 		size := min(r.segment, len(r.rest))
 		i := r.next - 1
-		msgs[n] = Message{Payload: r.rest[:size:size], From: r.names[i].addrPort(), To: r.local}
+		msgs[n] = Message{Payload: r.rest[:size:size], From: r.names[i].addrPort(), To: r.local, Class: r.class}
 		if r.wildcard {
 			msgs[n].To = r.destination(i)
 		}
@@ -198,6 +200,23 @@ func (u *UDP) open(i int) {
 			r.segment = s
 		}
 	}
+	if r.classes {
+		r.class = r.classOf(i)
+	}
+}
+
+// classOf is the traffic class of buffer i: the kernel merges no datagrams of several.
+func (r *receiver) classOf(i int) uint8 {
+	if r.local.Is6() {
+		if b := r.control(i, unix.IPPROTO_IPV6, unix.IPV6_TCLASS); len(b) >= 4 { // an int
+			return uint8(binary.NativeEndian.Uint32(b))
+		}
+		return 0
+	}
+	if b := r.control(i, unix.IPPROTO_IP, unix.IP_TOS); len(b) > 0 { // an octet
+		return b[0]
+	}
+	return 0
 }
 
 // destination is the address that buffer i was sent to.

@@ -140,8 +140,8 @@ func (s *sender) load(dgrams []packet.Datagram, trains bool) int {
 		} else if ttl := dgrams[0].TTL; ttl != 0 {
 			s.control(n, unix.IP_TTL, unix.IPV6_HOPLIMIT, ttl)
 		}
-		if dscp := dgrams[0].DSCP; dscp != 0 {
-			s.control(n, unix.IP_TOS, unix.IPV6_TCLASS, dscp<<2)
+		if class := dgrams[0].Class; class != 0 {
+			s.control(n, unix.IP_TOS, unix.IPV6_TCLASS, class)
 		}
 		for _, d := range dgrams[:count] {
 			s.iovs[iov].Base = unsafe.SliceData(d.Payload)
@@ -165,7 +165,7 @@ func trainLen(dgrams []packet.Datagram) int {
 	for n < min(len(dgrams), maxSegments) {
 		d := &dgrams[n]
 		total += len(d.Payload)
-		if d.To != dgrams[0].To || d.TTL != 0 || d.DSCP != dgrams[0].DSCP || len(d.Payload) > size || len(d.Payload) == 0 || total > maxSegmented {
+		if d.To != dgrams[0].To || d.TTL != 0 || d.Class != dgrams[0].Class || len(d.Payload) > size || len(d.Payload) == 0 || total > maxSegmented {
 			break
 		}
 		n++

@@ -283,44 +283,51 @@ func testTimeToLive(t *testing.T, addr string, level, receive, own int) {
 	}
 }
 
-// A datagram's own code point reaches the wire, alone, in a train and beside a time to live.
-func TestUDPCodePoint(t *testing.T) {
-	t.Run("IPv4", func(t *testing.T) { testCodePoint(t, "127.0.0.1:0", unix.IPPROTO_IP, unix.IP_RECVTOS) })
-	t.Run("IPv6", func(t *testing.T) { testCodePoint(t, "[::1]:0", unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS) })
-}
-
-func testCodePoint(t *testing.T, addr string, level, receive int) {
-	a, b := listen(t, addr), listen(t, addr)
-	if err := unix.SetsockoptInt(b.guard.fd, unix.IPPROTO_UDP, unix.UDP_GRO, 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.SetsockoptInt(b.guard.fd, level, receive, 1); err != nil {
-		t.Fatal(err)
-	}
-	var dgrams []packet.Datagram
-	want := []uint8{0, 46, 46, 46, 10, 10, 0, 34}
-	for i, dscp := range want {
-		dgrams = append(dgrams, packet.Datagram{To: b.LocalAddr(), Payload: []byte{byte(i)}, DSCP: dscp})
-	}
-	dgrams[len(want)-1].TTL = 9
-	if err := a.WriteBatch(dgrams); err != nil {
-		t.Fatal(err)
-	}
-	buf, control := make([]byte, 64), make([]byte, 64)
-	var got []uint8
-	for range want {
-		_, n, _, _, err := unix.Recvmsg(b.guard.fd, buf, control, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		msgs, err := unix.ParseSocketControlMessage(control[:n])
-		if err != nil || len(msgs) != 1 {
-			t.Fatalf("control messages %v, %v", msgs, err)
-		}
-		got = append(got, msgs[0].Data[0]>>2)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("code points (-want +got):\n%s", diff)
+// A datagram's own traffic class reaches the wire, alone, in a train and beside a time to live, and the reader,
+// merged or not.
+func TestUDPClass(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1:0", "[::1]:0", "0.0.0.0:0", "[::]:0"} {
+		t.Run(addr, func(t *testing.T) {
+			a := listen(t, addr)
+			b, err := ListenUDP(UDPConfig{Addr: netip.MustParseAddrPort(addr), Class: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.Close()
+			to := b.LocalAddr()
+			if to.Addr().IsUnspecified() {
+				loopback := netip.IPv6Loopback()
+				if to.Addr().Is4() {
+					loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+				}
+				to = netip.AddrPortFrom(loopback, to.Port())
+			}
+			var dgrams []packet.Datagram
+			want := []uint8{0, 46 << 2, 46 << 2, 46<<2 | packet.ECT0, 10 << 2, 10 << 2, packet.CE, 0xff}
+			for i, class := range want {
+				dgrams = append(dgrams, packet.Datagram{To: to, Payload: []byte{byte(i)}, Class: class})
+			}
+			dgrams[len(want)-1].TTL = 9
+			if err := a.WriteBatch(dgrams); err != nil {
+				t.Fatal(err)
+			}
+			var got []uint8
+			for msgs := make([]Message, MaxBatch); len(got) < len(want); {
+				n, err := b.ReadBatch(msgs)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, m := range msgs[:n] {
+					got = append(got, m.Class)
+					if m.To != to.Addr() {
+						t.Errorf("sent to %v, not %v", m.To, to)
+					}
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("traffic classes (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

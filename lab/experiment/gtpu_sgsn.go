@@ -86,7 +86,7 @@ func (s *labSGSN) listen(at netip.Addr, plane sgsn.Plane) error {
 	s.loop.SetSocket(number, u)
 	s.group.Go(func() error {
 		return s.loop.ReadUDP(u, func(m *port.Message, now time.Time, out *sgsn.Output) {
-			s.engine.Handle(number, m.From, m.Payload, now, out)
+			s.engine.Handle(number, m.From, m.Class, m.Payload, now, out)
 		})
 	})
 	return nil

@@ -36,7 +36,10 @@ type APN struct {
 	AdvertInterval                   time.Duration
 	MTU                              int
 	MaxUp, MaxDown, AMBRUp, AMBRDown int // kbit/s
+	UpgradeQoS                       bool
 	DSCP                             []Mark
+	DSCPModel                        DSCPModel
+	ECN                              ECN
 	MarkInner                        bool
 	SequenceNumbers                  bool
 	UEToUE                           UEToUE
@@ -49,6 +52,24 @@ type APN struct {
 	AccountingInterval               time.Duration // 0: as the server says
 	Interface, VRF                   string        // empty: those of the section; see [Settings.device]
 }
+
+// DSCPModel is where the DSCP of G-PDUs comes from, and where it goes.
+type DSCPModel string
+
+// The models.
+const (
+	Pipe    DSCPModel = "pipe"
+	Uniform DSCPModel = "uniform"
+)
+
+// ECN is the mode of tunnels for explicit congestion notification, towards SGSNs.
+type ECN string
+
+// The modes.
+const (
+	ECNNormal        ECN = "normal"
+	ECNCompatibility ECN = "compatibility"
+)
 
 // PDPType is what a context may be of.
 type PDPType string
@@ -126,9 +147,15 @@ func (a *APN) keys() []key.Key {
 		key.Of("ambr_up", &a.AMBRUp, 0, key.Integer[int](0, maxRate), key.Live,
 			"The highest rate from a terminal by all its contexts here that have no guaranteed rate, in kbit/s. 0: any. TS 29.060, section 7.7.98."),
 		key.Of("ambr_down", &a.AMBRDown, 0, key.Integer[int](0, maxRate), key.Live, "The same to a terminal."),
+		key.Of("upgrade_qos", &a.UpgradeQoS, false, key.Bool, key.Live,
+			"Grant max_up and max_down, or those of the subscriber, also where an SGSN asks for less, if it says that it can have more; not to conversational and streaming traffic. TS 29.060, section 7.7.48."),
 		key.Of("dscp", &a.DSCP, []string{}, key.List(markOf), key.Live,
 			`DSCP of G-PDUs by traffic class, other than usual: ["streaming af31", "background 8"]. Usual are conversational ef, streaming af41, interactive1 af31, interactive2 af21, interactive3 af11, background 0.`),
 		key.Of("mark_inner", &a.MarkInner, false, key.Bool, key.Live, "Give the packets inside the same DSCP, in both directions. Otherwise theirs stays."),
+		key.Of("dscp_model", &a.DSCPModel, string(Pipe), key.OneOf(Pipe, Uniform), key.Live,
+			`"pipe": G-PDUs have the DSCP of their class, by dscp. "uniform": that of the packet inside, and packets of terminals get that of their G-PDU. RFC 2983, section 3.1.`),
+		key.Of("ecn", &a.ECN, string(ECNNormal), key.OneOf(ECNNormal, ECNCompatibility), key.Live,
+			`ECN field of G-PDUs: "normal" copies that of the packet inside; "compatibility" clears it, for SGSNs that do not bring marks of their network to terminals. RFC 6040, section 4.`),
 		key.Of("sequence_numbers", &a.SequenceNumbers, false, key.Bool, key.Live, "Number the G-PDUs for each terminal."),
 		key.Of("ue_to_ue", &a.UEToUE, string(Deny), key.OneOf(Deny, Silent, Allow, External), key.Live,
 			`Packets from one terminal for another: "deny" refuses them with an ICMP error, "silent" without one, "allow" carries them, "external" leaves them to the network behind the access point. Link-local ones never pass.`),

@@ -90,7 +90,7 @@ func (b *bench) hand(n ggsn.Socket, from netip.Addr, h gtp.Header, m gtp.Message
 		b.t.Fatal(err)
 	}
 	b.out.Reset()
-	b.HandleUDP(n, netip.AddrPortFrom(from, n.Port()), datagram, b.now, &b.out)
+	b.HandleUDP(n, netip.AddrPortFrom(from, n.Port()), 0, datagram, b.now, &b.out)
 }
 
 // request asks for a context of a subscriber.
@@ -143,7 +143,7 @@ func (b *bench) up(r *gtp.CreateResponse, from netip.Addr, ip []byte) int {
 		b.t.Fatal(err)
 	}
 	b.out.Reset()
-	b.HandleUDP(ggsn.SocketUser, netip.AddrPortFrom(from, ggsn.SocketUser.Port()), datagram, b.now, &b.out)
+	b.HandleUDP(ggsn.SocketUser, netip.AddrPortFrom(from, ggsn.SocketUser.Port()), 0, datagram, b.now, &b.out)
 	return len(b.out.IP)
 }
 

@@ -88,6 +88,9 @@ func (s *Settings) checkAPN(c *config.Checker, i int) {
 		return
 	}
 	a.checkDelegate(c, path)
+	if a.MarkInner && a.DSCPModel == Uniform && c.OK(path+".dscp_model", path+".mark_inner") {
+		c.Fail(path+".dscp_model", "packets cannot have the DSCP of their class and keep their own", `leave mark_inner out, or dscp_model`)
+	}
 	a.checkNamed(c, path)
 	four, six := len(a.Pool4)+len(a.Static4) > 0, len(a.Pool6)+len(a.Static6) > 0
 	if !four && !six {

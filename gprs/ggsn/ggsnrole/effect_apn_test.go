@@ -194,6 +194,14 @@ func TestKeysOfTheLink(t *testing.T) {
 			r := b.open(1)
 			b.wants("granted", r.QoS.Value.Profile().MaxDown == 1024, true)
 		}},
+		{configtest.InEffect(t, "ggsn.apn", "upgrade_qos"), "max_up = 4096\nupgrade_qos = true", func(b *bench) {
+			m := request(1, sgsn, gtp.PDPTypeIPv4)
+			m.QoS = gtp.Profile{Class: gtp.ClassBackground, MaxUp: 64, MaxDown: 64}.QoS(12)
+			m.CommonFlags = gtp.Some(gtp.FlagUpgradeQoS)
+			p := b.create(sgsn, m).QoS.Value.Profile()
+			b.wants("granted", p.MaxUp, gtp.BitRate(4096))
+			b.wants("without a limit", p.MaxDown, gtp.BitRate(64))
+		}},
 		{configtest.InEffect(t, "ggsn.apn", "ambr_up"), `ambr_up = 8`, func(b *bench) {
 			r := b.open(1)
 			b.wants("first, in pieces", b.up(&r, sgsn, udp(r.EndUserAddress.Value.IPv4, host4, 64, 3000)), 3)
@@ -209,12 +217,26 @@ func TestKeysOfTheLink(t *testing.T) {
 		{configtest.InEffect(t, "ggsn.apn", "dscp"), `dscp = ["background 8"]`, func(b *bench) {
 			r := b.open(1)
 			b.down(udp(host4, r.EndUserAddress.Value.IPv4, 64, 8))
-			b.wants("outside", b.out.UDP[0].DSCP, uint8(8))
+			b.wants("outside", b.out.UDP[0].Class, uint8(8<<2))
 		}},
 		{configtest.InEffect(t, "ggsn.apn", "mark_inner"), "dscp = [\"background cs1\"]\nmark_inner = true", func(b *bench) {
 			r := b.open(1)
 			b.up(&r, sgsn, udp(r.EndUserAddress.Value.IPv4, host4, 64, 8))
 			b.wants("inside", b.out.IP[0][1]>>2, uint8(8))
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "dscp_model"), `dscp_model = "uniform"`, func(b *bench) {
+			r := b.open(1)
+			p := udp(host4, r.EndUserAddress.Value.IPv4, 64, 8)
+			packet.SetDSCP(p, 34)
+			b.down(p)
+			b.wants("outside", b.out.UDP[0].Class, uint8(34<<2))
+		}},
+		{configtest.InEffect(t, "ggsn.apn", "ecn"), `ecn = "compatibility"`, func(b *bench) {
+			r := b.open(1)
+			p := udp(host4, r.EndUserAddress.Value.IPv4, 64, 8)
+			packet.SetTrafficClass(p, packet.ECT0)
+			b.down(p)
+			b.wants("outside", b.out.UDP[0].Class, packet.NotECT)
 		}},
 	} {
 		t.Run(tt.key, func(t *testing.T) { tt.play(benchOf(t, "", tt.lines)) })

@@ -251,7 +251,7 @@ func (g *GGSN) ports(w int) loop.Ports {
 
 func (g *GGSN) fromUDP(n ggsn.Socket) func(*port.Message, time.Time, *ggsn.Output) {
 	return func(m *port.Message, now time.Time, out *ggsn.Output) {
-		g.engine.Load().HandleUDP(n, m.From, m.Payload, now, out)
+		g.engine.Load().HandleUDP(n, m.From, m.Class, m.Payload, now, out)
 	}
 }
 

@@ -128,6 +128,7 @@ func collectUser(s *ggsn.Stats, emit func(role.Metric)) {
 	emit(role.Count("router_advertisements_total", "Router advertisements that nobody asked for.", s.Adverts))
 	emit(role.Count("icmp_errors_total", "ICMP errors sent.", s.ICMPErrors))
 	emit(role.Count("icmp_errors_withheld_total", "ICMP errors not sent, by their rate.", s.ICMPLimited))
+	emit(role.Count("ecn_odd_total", "G-PDUs of terminals whose ECN fields, outside and inside, no known tunnel makes. RFC 6040, section 4.2.", s.ECNOdd))
 	emit(role.Count("mss_clamped_total", "TCP segments whose MSS was lowered.", s.Clamped))
 }
 

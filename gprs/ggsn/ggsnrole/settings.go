@@ -65,7 +65,7 @@ func (a *APN) engine(vrf uint8) ggsn.APN {
 		Named: a.named(), Routed: a.Routed, LinkPrefixes: a.LinkPrefixes, Renumber: a.Renumber, Delegate: a.Delegate, DelegationTime: a.DelegationTime,
 		Domains: a.Domains, PREF64: a.PREF64, DHCP: a.DHCP, AdvertInterval: a.AdvertInterval, MTU: a.MTU,
 		MaxUp: uint32(a.MaxUp), MaxDown: uint32(a.MaxDown), AMBRUp: uint32(a.AMBRUp), AMBRDown: uint32(a.AMBRDown),
-		Marks: a.marks(), MarkInner: a.MarkInner,
+		UpgradeQoS: a.UpgradeQoS, Marks: a.marks(), MarkInner: a.MarkInner, Uniform: a.DSCPModel == Uniform, ClearECN: a.ECN == ECNCompatibility,
 		SequenceNumbers: a.SequenceNumbers, UserToUser: ueToUE[a.UEToUE],
 		DirectTunnel: a.DirectTunnel, AnyOuterSource: !a.CheckOuter, SilentICMP: !a.ICMPErrors, Authorize: a.Authenticate == ByRADIUS,
 		Account: a.Accounting != ToNobody, Interim: a.AccountingInterval,

@@ -29,7 +29,9 @@ func openSockets(addresses []netip.Addr, workers int) (s sockets, err error) {
 			case ggsn.SocketControl, ggsn.SocketControlIPv6:
 				cfg.Small, cfg.Buffer = true, controlBuffer
 			case ggsn.SocketUser, ggsn.SocketUserIPv6:
-				many = workers
+				cfg.Class, many = true, workers
+			case ggsn.SocketV0, ggsn.SocketV0IPv6: // both planes
+				cfg.Class = true
 			}
 			if s[n], err = port.ListenUDPGroup(cfg, many); err != nil {
 				s.close()

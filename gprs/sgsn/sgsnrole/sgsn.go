@@ -119,7 +119,7 @@ func (s *SGSN) Run(ctx context.Context) (err error) {
 	for i, u := range s.udp {
 		s.group.Go(func() error {
 			return s.loop.ReadUDP(u, func(m *port.Message, now time.Time, out *sgsn.Output) {
-				s.engine.Handle(i, m.From, m.Payload, now, out)
+				s.engine.Handle(i, m.From, m.Class, m.Payload, now, out)
 			})
 		})
 	}
@@ -157,7 +157,7 @@ func (s *SGSN) Run(ctx context.Context) (err error) {
 func (s *SGSN) listen() error {
 	for i, a := range s.cfg.Local {
 		for p := range sgsn.NumPlanes {
-			u, err := port.ListenUDP(port.UDPConfig{Addr: netip.AddrPortFrom(a, p.Port())})
+			u, err := port.ListenUDP(port.UDPConfig{Addr: netip.AddrPortFrom(a, p.Port()), Class: true})
 			if err != nil {
 				s.closePorts()
 				return err
