@@ -137,6 +137,9 @@ func (e *Engine) remove(c *PDPContext) {
 	e.timers.Stop(&s.six.solicitation)
 	e.timers.Stop(&s.six.expiry)
 	e.timers.Stop(&s.six.dhcp.timer)
+	if s.six.prefix != nil {
+		e.timers.Stop(&s.six.prefix.timer)
+	}
 	e.leave(s.path)
 }
 

@@ -72,8 +72,11 @@ func (e *Engine) forTerminal(s *session, ip []byte, now time.Time, out *Output) 
 			e.drops[dropDestination]++
 			return false
 		}
-		e.delegated(s, p)
-		return !e.discovery(s, p, now, out) && !e.informed(s, p, now, out)
+		if e.discovery(s, p, now, out) || e.informed(s, p, now, out) || e.leased(s, p, now, out) {
+			return false
+		}
+		e.overheard(s, p)
+		return true
 	}
 	e.drops[dropNotIP]++
 	return false
