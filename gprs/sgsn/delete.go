@@ -89,7 +89,7 @@ func (e *Engine) end(c *PDPContext, why Reason, cause gtp.Cause, took time.Durat
 		e.stats.Ended++
 	}
 	about.Closing = c.state == Closing
-	about.Reason, about.Cause, about.Took = why, cause, took
+	about.Reason, about.Cause, about.Took, about.Traffic = why, cause, took, c.counts
 	e.tell(about, out)
 	s, m := c.session, c.session.moved
 	e.remove(c)

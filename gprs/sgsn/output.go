@@ -106,6 +106,8 @@ type Event struct {
 	Cause gtp.Cause
 	// Took is how long the GGSN needed for the answer, from the first request.
 	Took time.Duration
+	// Traffic is what a context has carried that has ended.
+	Traffic Traffic
 	// Closing says that the GGSN had been asked to end the context.
 	Closing bool
 }
