@@ -49,7 +49,6 @@ type Delegated struct {
 const (
 	optionPrefix      = 26
 	optionRapidCommit = 14
-	optionExclude     = 67 // RFC 6603 section 4.2
 	optionSolMaxRT    = 82
 
 	noAddresses = 2 // statuses
@@ -158,9 +157,13 @@ func (r *Router) stateful(b []byte, l Link, to netip.Addr, q *question) ([]byte,
 			b = appendDelegated(b, a, d)
 		}
 	}
-	if q.kind == dhcpSolicit && q.rapid && given { // RFC 8415 section 18.3.1
+	switch {
+	case q.kind != dhcpSolicit || !given:
+	case q.rapid: // RFC 8415 section 18.3.1
 		b[start+packet.IPv6HeaderLen+packet.UDPHeaderLen] = dhcpReply
 		b = appendOption(b, optionRapidCommit, 0)
+	default: // the link has two ends: there is no other server to wait for
+		b = append(appendOption(b, optionPrefer, 1), mostPreferred)
 	}
 	v := DHCPReplied
 	if given {
@@ -194,24 +197,11 @@ func appendStatus(b []byte, status uint16) []byte {
 // lifetime (RFC 8415 sections 21.21 and 21.22).
 func appendDelegated(b []byte, a association, d Delegated) []byte {
 	seconds := uint32(d.Lifetime / time.Second)
-	raw, excluded := d.Prefix.Addr().As16(), appendExcluded(nil, d)
+	raw, excluded := d.Prefix.Addr().As16(), AppendExcluded(nil, d.Prefix, d.Excluded)
 	b = binary.BigEndian.AppendUint32(appendOption(b, optionIAPD, 12+4+25+len(excluded)), a.iaid)
 	b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, seconds/2), uint32(uint64(seconds)*4/5))
 	b = appendOption(b, optionPrefix, 25+len(excluded))
 	b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, seconds), seconds)
 	b = append(append(b, byte(d.Prefix.Bits())), raw[:]...)
 	return append(b, excluded...)
-}
-
-// appendExcluded appends the option of what is left out of a prefix: the bits by which it is
-// longer, from the left (RFC 6603 section 4.2).
-func appendExcluded(b []byte, d Delegated) []byte {
-	if !d.Excluded.IsValid() {
-		return b
-	}
-	raw := d.Excluded.Addr().As16()
-	rest := binary.BigEndian.Uint64(raw[:]) << d.Prefix.Bits()
-	n := (d.Excluded.Bits()-d.Prefix.Bits()-1)/8 + 1
-	b = append(appendOption(b, optionExclude, 1+n), byte(d.Excluded.Bits()))
-	return append(b, binary.BigEndian.AppendUint64(nil, rest)[:n]...)
 }

@@ -56,6 +56,7 @@ const (
 	noAddr  = "0003 0012 00000001 00000000 00000000 000d 0002 0002"
 	noTemp  = "0004 000a 00000001 000d 0002 0002"
 	success = "000d 0002 0000"
+	alone   = "0007 0001 ff" // no other server is to be waited for
 )
 
 // TestDelegation shows answers by octets (RFC 8415 section 18.3, RFC 6603 section 4.2), and why
@@ -69,14 +70,14 @@ func TestDelegation(t *testing.T) {
 		want    Verdict
 		answer  string
 	}{
-		{"solicit", 1, clientID + pd7, DHCPDelegated, "02 abcdef" + ids + gives7},
-		{"solicit with a length wished for", 1, clientID + pdHint, DHCPDelegated, "02 abcdef" + ids + gives7},
-		{"solicit by one who knows what is left out", 1, clientID + pd7 + exclude, DHCPDelegated, "02 abcdef" + ids + leaves7},
+		{"solicit", 1, clientID + pd7, DHCPDelegated, "02 abcdef" + ids + gives7 + alone},
+		{"solicit with a length wished for", 1, clientID + pdHint, DHCPDelegated, "02 abcdef" + ids + gives7 + alone},
+		{"solicit by one who knows what is left out", 1, clientID + pd7 + exclude, DHCPDelegated, "02 abcdef" + ids + leaves7 + alone},
 		{"rapid commit", 1, clientID + pd7 + rapid, DHCPDelegated, "07 abcdef" + ids + gives7 + rapid},
 		{"rapid commit of nothing", 1, clientID + pd9 + rapid, DHCPReplied, "02 abcdef" + ids + none9},
 		{"no prefix", 1, clientID + pd9, DHCPReplied, "02 abcdef" + ids + none9},
-		{"a second association", 1, clientID + pd7 + pd8, DHCPDelegated, "02 abcdef" + ids + gives7 + none8},
-		{"addresses beside", 1, clientID + addresses + pd7, DHCPDelegated, "02 abcdef" + ids + noAddr + gives7},
+		{"a second association", 1, clientID + pd7 + pd8, DHCPDelegated, "02 abcdef" + ids + gives7 + none8 + alone},
+		{"addresses beside", 1, clientID + addresses + pd7, DHCPDelegated, "02 abcdef" + ids + noAddr + gives7 + alone},
 		{"addresses alone", 1, clientID + addresses + temporary, DHCPReplied, "02 abcdef" + ids + noAddr + noTemp},
 		{"solicit without a client", 1, pd7, DHCPMalformed, ""},
 		{"solicit with a server", 1, clientID + serverID + pd7, DHCPMalformed, ""},
@@ -96,7 +97,7 @@ func TestDelegation(t *testing.T) {
 		{"release without a binding", 8, clientID + serverID + pd8, DHCPReplied, "07 abcdef" + ids + success + unbound},
 		{"confirm", 4, clientID + addresses, DHCPStateful, ""},
 		{"decline", 9, clientID + serverID + addresses, DHCPStateful, ""},
-		{"as many associations as there may be", 1, clientID + strings.Repeat(pd9, 7) + pd7, DHCPDelegated, "02 abcdef" + ids + strings.Repeat(none9, 7) + gives7},
+		{"as many associations as there may be", 1, clientID + strings.Repeat(pd9, 7) + pd7, DHCPDelegated, "02 abcdef" + ids + strings.Repeat(none9, 7) + gives7 + alone},
 		{"one more", 1, clientID + strings.Repeat(pd9, 8) + pd7, DHCPTooMany, ""},
 		{"association cut short", 1, clientID + "0019 000b 00000007 00000000 000000", DHCPMalformed, ""},
 		{"option in it cut short", 1, clientID + "0019 0010 00000007 00000000 00000000 001a 0019", DHCPMalformed, ""},
@@ -105,7 +106,7 @@ func TestDelegation(t *testing.T) {
 		{"option in the prefix cut short", 1, clientID + "0019 002b 00000007 00000000 00000000 001a 001b 00000000 00000000 38 00000000000000000000000000000000 0043", DHCPMalformed, ""},
 		{"an empty exclusion and two zeros, of dhcpcd 9.4.1", 3, clientID + serverID + "0019 002d 00000007 00000000 00000000 001a 0019 00000000 00000000 38 00000000000000000000000000000000 0043 0000" + exclude + "0000",
 			DHCPDelegated, "07 abcdef" + ids + leaves7},
-		{"four zeros", 1, clientID + pd7 + "0000 0000", DHCPDelegated, "02 abcdef" + ids + gives7}, // an option nobody knows
+		{"four zeros", 1, clientID + pd7 + "0000 0000", DHCPDelegated, "02 abcdef" + ids + gives7 + alone}, // an option nobody knows
 		{"information-request with one", 11, clientID + pd7, DHCPMalformed, ""},
 	} {
 		var s State
@@ -135,9 +136,25 @@ func TestExcluded(t *testing.T) {
 		{"2001:db8:6:1fe::/63", "2001:db8:6:1ff::/64", "004300024080"},
 		{"2001:db8::/32", "2001:db8:6:1ff::/64", "0043000540000601ff"},
 	} {
-		d := Delegated{Prefix: netip.MustParsePrefix(row.prefix), Excluded: netip.MustParsePrefix(row.excluded)}
-		if got := hex.EncodeToString(appendExcluded(nil, d)); got != row.want {
+		prefix, excluded := netip.MustParsePrefix(row.prefix), netip.MustParsePrefix(row.excluded)
+		option := AppendExcluded(nil, prefix, excluded)
+		if got := hex.EncodeToString(option); got != row.want {
 			t.Errorf("%s without %s: %s, want %s", row.prefix, row.excluded, got, row.want)
+		}
+		if got, ok := ParseExcluded(prefix, option[4:]); !ok || got != excluded {
+			t.Errorf("%s of %s is read as %s, %t", row.want, row.prefix, got, ok)
+		}
+	}
+}
+
+// TestExcludedRefused reads nothing that is not of the prefix, or not as long as it says.
+func TestExcludedRefused(t *testing.T) {
+	prefix := netip.MustParsePrefix("2001:db8:6:100::/56")
+	for name, value := range map[string]string{
+		"nothing": "", "a length alone": "40", "no longer than the prefix": "3800", "longer than a link's": "4100", "an octet more": "40ff00", "an octet less": "40",
+	} {
+		if got, ok := ParseExcluded(prefix, testutil.Unhex(t, value)); ok {
+			t.Errorf("%s: %s", name, got)
 		}
 	}
 }

@@ -40,6 +40,7 @@ const (
 	optionIANA      = 3
 	optionIATA      = 4
 	optionRequest   = 6
+	optionPrefer    = 7
 	optionStatus    = 13
 	optionDNS       = 23 // RFC 3646 section 3
 	optionDomains   = 24 // RFC 3646 section 4
@@ -47,7 +48,8 @@ const (
 	optionRefresh   = 32
 	optionMaxRepeat = 83
 
-	useMulticast = 5 // a status
+	useMulticast  = 5   // a status
+	mostPreferred = 255 // it ends the wait for other servers (RFC 8415 section 18.2.1)
 
 	// With a DUID of two octets and 1 to 128 (RFC 8415 section 11.1).
 	shortestID, longestID = 4 + 2 + 1, 4 + 2 + 128
@@ -83,7 +85,7 @@ func (r *Router) longestReply() int {
 		n += len(o)
 	}
 	if r.delegates {
-		n += maxAssociations*longestAssociation + 4 + 6 // a rapid commit, a status
+		n += maxAssociations*longestAssociation + 4 + 6 // a rapid commit or how much it is preferred, a status
 	}
 	return n
 }

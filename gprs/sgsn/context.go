@@ -91,7 +91,8 @@ func (c *PDPContext) labelled(label uint32) bool {
 	return false
 }
 
-// Traffic are the user packets of a context, and their octets without those of GTP.
+// Traffic are the user packets of a context, and their octets without those of GTP. What a terminal's stack here says
+// and hears on the link, such as router advertisements, is among them.
 type Traffic struct {
 	UpPackets, UpOctets, DownPackets, DownOctets uint64
 }

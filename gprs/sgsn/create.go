@@ -27,6 +27,7 @@ var (
 	ErrBusy      = errors.New("the context waits for an answer of the GGSN: try again")
 	ErrLocal     = errors.New("the SGSN has no such address")
 	ErrRequests  = errors.New("no request can be sent now: 65535 wait for their answers, or a field does not fit")
+	ErrNoPrefix  = errors.New("the terminal has no delegated prefix that it has asked for itself")
 	ErrLinked    = errors.New("it is a secondary context: name its primary one")
 	ErrSecondary = errors.New("GTPv0 has no secondary contexts: close them first")
 	ErrVersion   = errors.New("GTPv0 has no such procedure")
@@ -163,6 +164,10 @@ func (e *Engine) created(r *request, m *message, now time.Time, out *Output) {
 	e.tell(about, out)
 	if !c.linked && s.kind != gtp.PDPTypeIPv4 && s.wanted.Link != LoadLink {
 		e.solicit(s, now, out)
+		if s.wanted.Delegate {
+			s.six.prefix = new(prefix6)
+			e.seek6(s, now, out)
+		}
 	}
 }
 

@@ -10,15 +10,12 @@ import (
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
-const (
-	dhcp6Delegations = 25 // RFC 8415 section 21.21
-	dhcp6Prefix      = 26
-	maxDelegated     = 4 // prefixes of one terminal
-)
+// maxDelegated is how many prefixes a terminal has at most, by its own client, and again by programs behind it.
+const maxDelegated = 4
 
-// delegated notes the prefixes that a program behind a link is told of by DHCPv6, since its
-// packets have them from then on. This engine asks for none itself.
-func (e *Engine) delegated(s *session, p packet.IPv6) {
+// overheard notes the prefixes that a program behind a link is told of by DHCPv6, since its
+// packets have them from then on.
+func (e *Engine) overheard(s *session, p packet.IPv6) {
 	m := p.Payload()
 	if p.NextHeader() != packet.ProtoUDP || len(m) < packet.UDPHeaderLen+dhcp6Header || !p.Src().IsLinkLocalUnicast() ||
 		binary.BigEndian.Uint16(m[2:]) != dhcp6Client || m[packet.UDPHeaderLen] != dhcp6Reply {
@@ -34,31 +31,39 @@ func (e *Engine) delegated(s *session, p packet.IPv6) {
 			})
 		}
 	})
-	if len(s.six.delegated) > 0 {
+	if len(s.six.overheard) > 0 {
 		e.routers[s.wanted.Link] = s
 	}
 }
 
 // eachDHCP6 calls f for options until one is cut short.
 func eachDHCP6(b []byte, f func(code uint16, v []byte)) {
-	for len(b) >= 4 && len(b) >= 4+int(binary.BigEndian.Uint16(b[2:])) {
-		end := 4 + int(binary.BigEndian.Uint16(b[2:]))
-		f(binary.BigEndian.Uint16(b), b[4:end])
-		b = b[end:]
-	}
+	_ = allDHCP6(b, func(code uint16, v []byte) bool {
+		f(code, v)
+		return true
+	})
 }
 
 // take6 notes a prefix, or that it is no more.
 func (h *host6) take6(p netip.Prefix, valid bool) {
-	h.delegated = slices.DeleteFunc(h.delegated, func(o netip.Prefix) bool { return o == p })
-	if valid && len(h.delegated) < maxDelegated {
-		h.delegated = append(h.delegated, p)
+	h.overheard = slices.DeleteFunc(h.overheard, func(o netip.Prefix) bool { return o == p })
+	if valid && len(h.overheard) < maxDelegated {
+		h.overheard = append(h.overheard, p)
 	}
 }
 
 // routes reports whether an address is of a prefix that was delegated.
 func (h *host6) routes(a netip.Addr) bool {
-	return slices.ContainsFunc(h.delegated, func(p netip.Prefix) bool { return p.Contains(a) })
+	return slices.ContainsFunc(h.overheard, func(p netip.Prefix) bool { return p.Contains(a) }) ||
+		slices.ContainsFunc(h.leases(), func(d Delegated) bool { return d.Prefix.Contains(a) })
+}
+
+// leases are those of the terminal's own client.
+func (h *host6) leases() []Delegated {
+	if h.prefix == nil {
+		return nil
+	}
+	return h.prefix.leases
 }
 
 // routerOf returns the session that a packet of a delegated prefix is of; nil: there is none.

@@ -89,7 +89,7 @@ func (e *Engine) end(c *PDPContext, why Reason, cause gtp.Cause, took time.Durat
 		e.stats.Ended++
 	}
 	about.Closing = c.state == Closing
-	about.Reason, about.Cause, about.Took = why, cause, took
+	about.Reason, about.Cause, about.Took, about.Traffic = why, cause, took, c.counts
 	e.tell(about, out)
 	s, m := c.session, c.session.moved
 	e.remove(c)
@@ -137,6 +137,9 @@ func (e *Engine) remove(c *PDPContext) {
 	e.timers.Stop(&s.six.solicitation)
 	e.timers.Stop(&s.six.expiry)
 	e.timers.Stop(&s.six.dhcp.timer)
+	if s.six.prefix != nil {
+		e.timers.Stop(&s.six.prefix.timer)
+	}
 	e.leave(s.path)
 }
 

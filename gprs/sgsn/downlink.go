@@ -34,14 +34,16 @@ func (e *Engine) downlink(m *message, now time.Time, out *Output) {
 		e.drops[dropCongestion]++
 		return
 	}
-	if !e.forTerminal(c.session, ip, now, out) {
+	if !e.addressed(c.session, ip) {
 		return
 	}
 	c.counts.DownPackets++
 	c.counts.DownOctets += uint64(len(ip))
 	e.stats.DownPackets++
 	e.stats.DownOctets += uint64(len(ip))
-	e.hand(c.session.wanted.Link, ip, out)
+	if !e.taken(c.session, ip, now, out) {
+		e.hand(c.session.wanted.Link, ip, out)
+	}
 }
 
 // tunnel returns the context that a user packet came by.
@@ -56,9 +58,8 @@ func (e *Engine) tunnel(m *message) *PDPContext {
 	return c
 }
 
-// forTerminal reports whether a packet is for the terminal's stack behind the link: to one of
-// its addresses or to a group, and not for the part of the stack that is this engine.
-func (e *Engine) forTerminal(s *session, ip []byte, now time.Time, out *Output) bool {
+// addressed reports whether a packet is for a terminal: to one of its addresses, or to a group.
+func (e *Engine) addressed(s *session, ip []byte) bool {
 	switch {
 	case len(ip) >= packet.IPv4HeaderLen && ip[0]>>4 == 4:
 		to := netip.AddrFrom4([4]byte(ip[16:20]))
@@ -77,9 +78,22 @@ func (e *Engine) forTerminal(s *session, ip []byte, now time.Time, out *Output) 
 			e.drops[dropDestination]++
 			return false
 		}
-		e.delegated(s, p)
-		return !e.discovery(s, p, now, out) && !e.informed(s, p, now, out)
+		return true
 	}
 	e.drops[dropNotIP]++
+	return false
+}
+
+// taken takes a packet for the part of a terminal's stack that is this engine. It reports whether it was one: others
+// are for the stack behind the link.
+func (e *Engine) taken(s *session, ip []byte, now time.Time, out *Output) bool {
+	p, _, ok := packet.ParseIPv6(ip)
+	if !ok {
+		return false
+	}
+	if e.discovery(s, p, now, out) || e.informed(s, p, now, out) || e.leased(s, p, now, out) {
+		return true
+	}
+	e.overheard(s, p)
 	return false
 }

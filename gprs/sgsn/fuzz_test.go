@@ -105,3 +105,49 @@ func FuzzInformation(f *testing.F) {
 		w.empty()
 	})
 }
+
+// FuzzPrefix gives a terminal that asks for a prefix the options of an answer to each of its messages.
+func FuzzPrefix(f *testing.F) {
+	for _, options := range []string{server1 + grant(), server1 + "0007 0001 ff" + leases(0, 0, leaseOf(whole, 1000, 2000, leavesOut)), server2 + leases(0, 0, "000d 0002 0003"), server1 + "0052 0004 0000003c"} {
+		b, _ := hex.DecodeString(strings.ReplaceAll(options, " ", ""))
+		f.Add(uint8(0), b)
+		f.Add(uint8(1), b)
+		f.Add(uint8(2), b)
+	}
+	f.Fuzz(func(t *testing.T, when uint8, options []byte) {
+		if len(options) > 1200 {
+			return
+		}
+		w, key := delegating(t, gtp.V1)
+		a, kind := w.dueAsks(1), byte(2)
+		if when%3 > 0 {
+			w.replies(key, a, 2, server1+"0007 0001 ff"+grant())
+			a, kind = w.asks(3), 7
+		}
+		if when%3 > 1 {
+			w.replies(key, a, 7, server1+grant())
+			a = w.dueAsks(5)
+		}
+		w.replies(key, a, kind, hex.EncodeToString(options))
+		if len(w.out.UDP) > 1 || len(w.info(key).Delegated) > maxDelegated {
+			t.Errorf("%d datagrams, %+v", len(w.out.UDP), w.info(key).Delegated)
+		}
+		for _, d := range w.info(key).Delegated {
+			if !d.Prefix.IsValid() || d.Excluded.IsValid() && (d.Excluded.Bits() <= d.Prefix.Bits() || !d.Prefix.Overlaps(d.Excluded)) {
+				t.Errorf("it has %+v", d)
+			}
+		}
+		w.clear()
+		for range 3 {
+			if w.now = w.e.Next(); w.now.IsZero() {
+				break
+			}
+			w.e.Tick(w.now, &w.out)
+		}
+		if len(w.out.UDP) > 6 {
+			t.Errorf("%d datagrams in three steps", len(w.out.UDP))
+		}
+		w.e.Abandon(w.now, &w.out)
+		w.empty()
+	})
+}

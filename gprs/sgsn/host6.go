@@ -43,7 +43,8 @@ type host6 struct {
 	nat64     []nat64
 	domains   []string // the search list
 	dhcp      client6
-	delegated []netip.Prefix // that programs behind the link were told of
+	prefix    *prefix6       // nil: it asks for none
+	overheard []netip.Prefix // that programs behind the link were told of
 
 	solicited    int
 	solicitation timer
@@ -251,6 +252,9 @@ func (e *Engine) expireLater(s *session, now time.Time) {
 	for _, n := range h.nat64 {
 		sooner(n.until)
 	}
+	for _, d := range h.leases() {
+		sooner(d.Valid)
+	}
 	if e.timers.Stop(&h.expiry); !next.IsZero() {
 		e.timers.Set(&h.expiry, next)
 	}
@@ -273,6 +277,9 @@ func (e *Engine) expire(s *session, now time.Time, out *Output) {
 		if n := &h.nat64[i]; !n.until.After(now) {
 			n.until = time.Time{}
 		}
+	}
+	if h.prefix != nil {
+		h.prefix.leases = slices.DeleteFunc(slices.Clone(h.prefix.leases), func(d Delegated) bool { return !d.Valid.IsZero() && !d.Valid.After(now) })
 	}
 	e.tell(s.contexts[0].event(Configured), out)
 	e.advertise(s, now, out)

@@ -186,3 +186,18 @@ func TestNeighborSolicitation(t *testing.T) {
 		})
 	}
 }
+
+// TestTrafficOfLink counts what a terminal says and hears on its link as the GGSN does, which has accounts of it.
+func TestTrafficOfLink(t *testing.T) {
+	w := newWorld(t, Settings{})
+	key := w.online(gtp.V1)
+	want := Traffic{UpPackets: 1, UpOctets: packet.IPv6HeaderLen + 8, DownPackets: 1, DownOctets: uint64(len(defaultRA().packet()))}
+	if got := w.info(key).Traffic; got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	w.down(key, udp6(host, linkLocal.Next(), 8)) // nobody's
+	w.e.Abandon(w.now, &w.out)
+	if got := w.event(Ended).Traffic; got != want {
+		t.Errorf("at the end %+v, want %+v", got, want)
+	}
+}

@@ -28,8 +28,10 @@ type Info struct {
 	// advertised.
 	IPv4, LinkLocal netip.Addr
 	IPv6            []Address6
-	Router          netip.Addr
-	DNS, PCSCF      []netip.Addr
+	// Delegated are prefixes that the terminal was delegated for networks behind it.
+	Delegated  []Delegated
+	Router     netip.Addr
+	DNS, PCSCF []netip.Addr
 	// NAT64 are the prefixes of those on the way that routers have named (RFC 8781).
 	NAT64   []netip.Prefix
 	Domains []string // the search list
@@ -74,6 +76,7 @@ func (e *Engine) Context(key gtp.TID) (Info, bool) {
 			i.NAT64 = append(i.NAT64, n.prefix)
 		}
 	}
+	i.Delegated = slices.Clone(s.six.leases())
 	i.DNS = append(i.DNS, s.six.resolvers(i.DNS)...)
 	i.Domains = s.six.searchList()
 	return i, true

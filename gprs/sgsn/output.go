@@ -40,7 +40,7 @@ type EventKind uint8
 // Kinds of events.
 const (
 	Attached      EventKind = iota // the context is open
-	Configured                     // a router has advertised something new, or it has expired
+	Configured                     // a router has advertised something new, a prefix is delegated, or something has expired
 	NoRouter                       // no router answered solicitations
 	Updated                        // an update that we asked for is answered
 	UpdateFailed                   // it was not, or with a refusal: the context is as it was
@@ -106,6 +106,8 @@ type Event struct {
 	Cause gtp.Cause
 	// Took is how long the GGSN needed for the answer, from the first request.
 	Took time.Duration
+	// Traffic is what a context has carried that has ended.
+	Traffic Traffic
 	// Closing says that the GGSN had been asked to end the context.
 	Closing bool
 }

@@ -99,6 +99,8 @@ type Attachment struct {
 	// SingleBearer says that the network has no bearers of two addresses: a GGSN then gives
 	// one (cause 130).
 	SingleBearer bool
+	// Delegate has the terminal ask for a prefix for networks behind it, by DHCPv6.
+	Delegate bool
 	// PCSCF asks for proxies of SIP, too.
 	PCSCF bool
 	// User and Password are told by Auth if User is not empty.

@@ -26,6 +26,8 @@ type Stats struct {
 	Advertisements uint64
 	// InformationRequests of terminals asked by DHCP, and InformationReplies answered.
 	InformationRequests, InformationReplies uint64
+	// PrefixRequests are messages of terminals about delegated prefixes, and PrefixReplies answers to them.
+	PrefixRequests, PrefixReplies uint64
 	Traffic
 }
 

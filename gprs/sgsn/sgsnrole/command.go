@@ -15,15 +15,16 @@ import (
 
 // commands are the command line of the SGSN.
 type commands struct {
-	Attach    Attach                          `cmd:"" help:"Open a PDP context and be its terminal, until SIGINT or SIGTERM; where an SGSN runs already, by that."`
-	Contexts  role.Ask[struct{}, Contexts]    `cmd:"" help:"List the PDP contexts."`
-	Secondary role.Order[Linked, Done]        `cmd:"" help:"Open a secondary PDP context: certain packets of one that is open go by it, with a quality of their own."`
-	Detach    role.Order[Detached, Done]      `cmd:"" help:"Close a PDP context, a primary one with its secondary ones."`
-	Move      role.Order[MovedTo, Done]       `cmd:"" help:"Move a PDP context to another SGSN, to the other version of GTP, or to another GGSN."`
-	Update    role.Order[Changed, Done]       `cmd:"" help:"Ask for another quality of service."`
-	Misbehave role.Order[Misbehaved, Misdone] `cmd:"" help:"Do what a good SGSN does not."`
-	Load      LoadCommand                     `cmd:"" help:"Create and delete contexts, and measure how long the GGSN takes."`
-	Stats     role.Stats                      `cmd:"" help:"Show what was sent, received and dropped."`
+	Attach     Attach                          `cmd:"" help:"Open a PDP context and be its terminal, until SIGINT or SIGTERM; where an SGSN runs already, by that."`
+	Contexts   role.Ask[struct{}, Contexts]    `cmd:"" help:"List the PDP contexts."`
+	Secondary  role.Order[Linked, Done]        `cmd:"" help:"Open a secondary PDP context: certain packets of one that is open go by it, with a quality of their own."`
+	Detach     role.Order[Detached, Done]      `cmd:"" help:"Close a PDP context, a primary one with its secondary ones."`
+	Undelegate role.Order[Undelegated, Done]   `cmd:"" help:"Give back the prefix that --delegate has asked for."`
+	Move       role.Order[MovedTo, Done]       `cmd:"" help:"Move a PDP context to another SGSN, to the other version of GTP, or to another GGSN."`
+	Update     role.Order[Changed, Done]       `cmd:"" help:"Ask for another quality of service."`
+	Misbehave  role.Order[Misbehaved, Misdone] `cmd:"" help:"Do what a good SGSN does not."`
+	Load       LoadCommand                     `cmd:"" help:"Create and delete contexts, and measure how long the GGSN takes."`
+	Stats      role.Stats                      `cmd:"" help:"Show what was sent, received and dropped."`
 }
 
 // Attached are the arguments of attach.
@@ -102,6 +103,7 @@ func (c *Attach) configuration() string {
 	line("gtp", int(c.GTP))
 	line("gtp_fallback", c.Fallback)
 	line("nsapi", int(c.NSAPI))
+	line("delegate", c.Delegate)
 	line("pcscf", c.PCSCF)
 	line("user", c.User)
 	line("password", c.Password)

@@ -230,6 +230,7 @@ func described(i *sgsn.Info) (about []any) {
 	add("ipv4", i.IPv4, i.IPv4.IsValid())
 	add("link_local", i.LinkLocal, i.LinkLocal.IsValid())
 	add("ipv6", addresses(i.IPv6), len(i.IPv6) > 0)
+	add("delegated", delegated(i.Delegated), len(i.Delegated) > 0)
 	add("dns", i.DNS, len(i.DNS) > 0)
 	add("nat64", i.NAT64, len(i.NAT64) > 0)
 	add("search", i.Domains, len(i.Domains) > 0)

@@ -81,6 +81,7 @@ func (g *ggsn) handle(conn *net.UDPConn, from netip.AddrPort, h *gtp.Header) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if h.Type == gtp.TypeGPDU {
+		h.Payload = slices.Clone(h.Payload)
 		g.heard = append(g.heard, heard{header: *h, from: from})
 		g.reflect(conn, h)
 		return

@@ -20,6 +20,7 @@ var questions = []role.Question{
 	role.Follow("attach", (*SGSN).attachOrder),
 	role.Follow("secondary", (*SGSN).secondaryOrder),
 	role.Follow("detach", (*SGSN).detachOrder),
+	role.Follow("undelegate", (*SGSN).undelegateOrder),
 	role.Follow("move", (*SGSN).moveOrder),
 	role.Follow("update", (*SGSN).updateOrder),
 	role.Follow("misbehave", (*SGSN).misbehaveOrder),
@@ -142,6 +143,15 @@ func (s *SGSN) detachOrder(a Detached) (Done, error) {
 		i, _ := s.engine.Context(key)
 		return s.engine.Detach(key, a.Teardown || i.Linked == 0 && !a.Alone, now, out)
 	})
+}
+
+// Undelegated are the arguments of undelegate.
+type Undelegated struct {
+	Which `embed:""`
+}
+
+func (s *SGSN) undelegateOrder(a Undelegated) (Done, error) {
+	return s.about(a.Which, s.engine.Undelegate)
 }
 
 // MovedTo are the arguments of move.

@@ -3,6 +3,7 @@
 package sgsnrole
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/gprs/sgsn"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
+	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
 const (
@@ -212,6 +214,30 @@ tun = "radio"
 		t.Errorf("%v after %d requests", err, w.ggsn.count(gtp.TypeUpdateRequest)-before)
 	}
 	w.ggsn.set(func() { w.ggsn.silent = false })
+}
+
+// TestDelegate has the terminal of the start ask for a prefix, as it does with the flag alone; nothing is given back
+// that there is not.
+func TestDelegate(t *testing.T) {
+	configtest.InEffect(t, "sgsn", "delegate")
+	t.Parallel()
+	w := newWorld(t)
+	w.start(t, w.settings(t, ue(1, "v6")+"delegate = true\n"))
+	solicits := func(h heard) bool {
+		p, _, ok := packet.ParseIPv6(h.header.Payload)
+		return h.header.Type == gtp.TypeGPDU && ok && p.NextHeader() == packet.ProtoUDP && p.Dst() == netip.MustParseAddr("ff02::1:2") && p.Payload()[packet.UDPHeaderLen] == 1
+	}
+	for end := time.Now().Add(patience); !slices.ContainsFunc(w.ggsn.all(), solicits); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the GGSN hears no Solicit")
+		}
+	}
+	if _, err := w.sgsn.undelegateOrder(Undelegated{Which{IMSI: "240010123456789", NSAPI: 5}}); !errors.Is(err, sgsn.ErrNoPrefix) {
+		t.Errorf("given back what is not there: %v", err)
+	}
+	if _, err := (Terminal{GGSN: "192.0.2.1", APN: "a", Type: "v4", IMSI: "1", NSAPI: 5, TUN: "none", Delegate: true}).want(); err == nil || !strings.Contains(err.Error(), "--type v6") {
+		t.Errorf("a prefix for IPv4: %v", err)
+	}
 }
 
 // TestFallback opens the context of the start by GTPv0 at a GGSN without GTPv1.

@@ -59,6 +59,7 @@ type Settings struct {
 	Version        gtp.Version
 	Fallback       bool
 	NSAPI          uint8
+	Delegate       bool
 	PCSCF          bool
 	User, Password string
 	PasswordFile   string
@@ -111,6 +112,8 @@ func (s *Settings) terminalKeys() []key.Key {
 			"Where the GGSN does not speak GTPv1, or does not answer by it, ask by GTPv0."),
 		key.Of("msisdn", &s.MSISDN, "", key.Optional(msisdn), key.Restart, "Telephone number. Empty: the digits of the IMSI."),
 		key.Of("nsapi", &s.NSAPI, 5, key.Integer[uint8](5, 15), key.Restart, "Number of the context among those of the terminal."),
+		key.Of("delegate", &s.Delegate, false, key.Bool, key.Restart,
+			"Ask for a prefix for the networks behind the terminal, by DHCPv6, as a router does."),
 		key.Of("pcscf", &s.PCSCF, false, key.Bool, key.Restart, "Ask for proxies of SIP."),
 		key.Of("user", &s.User, "", key.Optional(credential), key.Restart, "User name that the access point wants. Empty: none."),
 		key.Of("password", &s.Password, "", key.Optional(credential), key.Restart, "Password of that; or write a password_file."),
@@ -143,6 +146,8 @@ func (s *Settings) check(c *config.Checker) {
 		c.Fail("imsi", "no access point is named for the terminal", `write apn = "internet"`)
 	case len(s.Local) > 0 && s.GGSN.Is4() != s.Local[0].Is4():
 		c.Fail("ggsn", fmt.Sprintf("%s and our address %s are of two families", s.GGSN, s.Local[0]), "write one of the same family")
+	case s.Delegate && s.Type == gtp.PDPTypeIPv4:
+		c.Fail("delegate", "prefixes are of IPv6, and the context is of IPv4 alone", `write type = "v6", or leave it out`)
 	case s.Link != "" && s.Netns != "":
 		c.Fail("link", "the link is one of isthmus' own network namespace", "leave netns out")
 	case s.Password != "" && s.PasswordFile != "":
@@ -213,7 +218,7 @@ func (s *Settings) first() (w want, ok bool, err error) {
 	w.GGSN, w.APN, w.IMSI = s.GGSN, s.APN, s.IMSI
 	w.MSISDN, _ = gtp.ParseMSISDN(cmp.Or(s.MSISDN, s.IMSI.String()))
 	w.Type, w.Version, w.Fallback, w.NSAPI, w.PCSCF, w.User, w.Password = s.Type, s.Version, s.Fallback, s.NSAPI, s.PCSCF, s.User, cmp.Or(s.Password, word)
-	w.Auth = s.Auth
+	w.Auth, w.Delegate = s.Auth, s.Delegate
 	return w, true, nil
 }
 

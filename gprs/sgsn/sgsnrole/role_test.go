@@ -20,7 +20,7 @@ func TestCommand(t *testing.T) {
 	c.Socket, c.Local = "/run/sgsn.sock", "192.0.2.1"
 	c.Terminal = Terminal{
 		GGSN: "198.51.100.1", APN: "internet", Type: "v4v6", IMSI: "240010123456789", MSISDN: "46702123456", GTP: 1, NSAPI: 6,
-		PCSCF: true, User: "mig", Password: "hem\"melig", Netns: "ue", TUN: "none", ResolvConf: true,
+		Delegate: true, PCSCF: true, User: "mig", Password: "hem\"melig", Netns: "ue", TUN: "none", ResolvConf: true,
 	}
 	settings, err := config.Parse(strings.NewReader(c.configuration()), "flags", Role.Section)
 	if err != nil {
@@ -37,7 +37,7 @@ func TestCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w.IMSI != order.IMSI || w.MSISDN != order.MSISDN || w.APN.String() != order.APN.String() || w.Type != order.Type || w.NSAPI != order.NSAPI ||
-		w.Password != order.Password || w.tun != order.tun || w.netns != order.netns || !w.resolvConf || !order.PCSCF || w.Type != gtp.PDPTypeIPv4v6 {
+		w.Password != order.Password || w.tun != order.tun || w.netns != order.netns || !w.resolvConf || !order.PCSCF || !w.Delegate || !order.Delegate || w.Type != gtp.PDPTypeIPv4v6 {
 		t.Errorf("a file gives %+v, an order %+v", w, order)
 	}
 }

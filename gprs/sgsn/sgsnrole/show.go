@@ -28,6 +28,7 @@ type Context struct {
 	IPv4      netip.Addr     `json:"ipv4,omitzero"`
 	LinkLocal netip.Addr     `json:"link_local,omitzero"`
 	IPv6      []netip.Addr   `json:"ipv6,omitempty"`
+	Delegated []Delegated    `json:"delegated,omitempty"`
 	DNS       []netip.Addr   `json:"dns,omitempty"`
 	Search    []string       `json:"search,omitempty"` // the search list
 	NAT64     []netip.Prefix `json:"nat64,omitempty"`
@@ -49,10 +50,31 @@ type Context struct {
 	DownOctets  uint64    `json:"down_octets"`
 }
 
+// Delegated is a prefix that a terminal has for the networks behind it, but for what is left out.
+type Delegated struct {
+	Prefix   netip.Prefix `json:"prefix"`
+	Excluded netip.Prefix `json:"excluded,omitzero"`
+}
+
+// String names it for the log.
+func (d Delegated) String() string {
+	if !d.Excluded.IsValid() {
+		return d.Prefix.String()
+	}
+	return d.Prefix.String() + " without " + d.Excluded.String()
+}
+
+func delegated(list []sgsn.Delegated) (shown []Delegated) {
+	for _, d := range list {
+		shown = append(shown, Delegated{d.Prefix, d.Excluded})
+	}
+	return shown
+}
+
 func shown(i *sgsn.Info) Context {
 	c := Context{
 		IMSI: i.IMSI.String(), NSAPI: i.Key.NSAPI(), Linked: i.Linked, State: i.State.String(), APN: i.APN, GTP: uint8(i.Version),
-		IPv4: i.IPv4, LinkLocal: i.LinkLocal, IPv6: addresses(i.IPv6), DNS: i.DNS, Search: i.Domains, NAT64: i.NAT64, PCSCF: i.PCSCF, MTU4: i.MTU4, MTU6: i.MTU6,
+		IPv4: i.IPv4, LinkLocal: i.LinkLocal, IPv6: addresses(i.IPv6), Delegated: delegated(i.Delegated), DNS: i.DNS, Search: i.Domains, NAT64: i.NAT64, PCSCF: i.PCSCF, MTU4: i.MTU4, MTU6: i.MTU6,
 		Auth: i.Auth.String(), AuthMessage: i.AuthMessage,
 		SGSN: i.Local, GGSN: i.Control, User: i.User, TEIDs: [4]uint32{i.TEIDControl, i.TEIDData, i.RemoteControl, i.RemoteData},
 		UpPackets: i.Traffic.UpPackets, UpOctets: i.Traffic.UpOctets, DownPackets: i.Traffic.DownPackets, DownOctets: i.Traffic.DownOctets,

@@ -81,6 +81,8 @@ func (s *SGSN) Collect(emit func(role.Metric)) {
 		{"advertisements_total", "Router advertisements taken.", c.Advertisements},
 		{"information_requests_total", "Questions of terminals by stateless DHCPv6.", c.InformationRequests},
 		{"information_replies_total", "Answers to them.", c.InformationReplies},
+		{"prefix_requests_total", "Messages of terminals about delegated prefixes, by DHCPv6.", c.PrefixRequests},
+		{"prefix_replies_total", "Answers to them.", c.PrefixReplies},
 		{"up_packets_total", "Packets sent for terminals.", c.UpPackets},
 		{"up_octets_total", "Octets of packets sent for terminals.", c.UpOctets},
 		{"down_packets_total", "Packets given to terminals.", c.DownPackets},

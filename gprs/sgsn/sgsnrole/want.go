@@ -130,6 +130,7 @@ type Terminal struct {
 	GTP      uint8  `name:"gtp" json:"gtp" enum:"0,1" default:"1" help:"Version of GTP (${default})."`
 	Fallback bool   `name:"gtp-fallback" json:"gtp_fallback" help:"Where the GGSN does not speak GTPv1, or does not answer by it, ask by GTPv0."`
 	NSAPI    uint8  `name:"nsapi" json:"nsapi" default:"5" placeholder:"N" help:"Number of the context among those of the terminal, 5 to 15 (${default})."`
+	Delegate bool   `json:"delegate" help:"Ask for a prefix for the networks behind the terminal, by DHCPv6, as a router does."`
 	PCSCF    bool   `name:"pcscf" json:"pcscf" help:"Ask for proxies of SIP, too."`
 	User     string `json:"user" placeholder:"NAME" help:"User name, if the access point wants one."`
 	Password string `json:"password" secret:"" placeholder:"TEXT" help:"Password. All users of this host see it in the list of processes: --password-file hides it."`
@@ -167,7 +168,10 @@ func (t Terminal) want() (w want, err error) {
 	read(&w.wire, &errs, key.Optional(key.Interface), t.Link)
 	w.Fallback = t.Fallback
 	read(&w.Auth, &errs, auth, cmp.Or(t.Auth, "pap"))
-	w.PCSCF, w.resolvConf = t.PCSCF, t.ResolvConf
+	w.PCSCF, w.Delegate, w.resolvConf = t.PCSCF, t.Delegate, t.ResolvConf
+	if t.Delegate && t.Type == "v4" {
+		errs = append(errs, errors.New("--delegate is for IPv6: write --type v6 or v4v6"))
+	}
 	if t.Link != "" && t.Netns != "" {
 		errs = append(errs, errors.New("--link is one of isthmus' own network namespace: leave --netns out"))
 	}
