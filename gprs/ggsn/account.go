@@ -24,8 +24,8 @@ type Origin struct {
 	User      []byte // the name that it gives by PAP or CHAP; empty: none
 	Selection gtp.Optional[gtp.SelectionMode]
 	Charging  gtp.Optional[uint16] // characteristics
-	RAT       gtp.Optional[gtp.RATType]
 	IMEI      gtp.Optional[gtp.IMEI]
+	Place
 }
 
 // accounting is the account of a session, and when it is told of between its beginning and its end.
@@ -106,17 +106,6 @@ func (e *Engine) interimDue(h handle, s *session, c call) {
 	}
 }
 
-// movedTo notes the radio access that a terminal has now.
-func (e *Engine) movedTo(h handle, rat gtp.Optional[gtp.RATType]) {
-	of := e.accounts[h]
-	if of == nil || !rat.Present || rat == of.RAT {
-		return
-	}
-	now := *of.Account
-	now.RAT = rat
-	of.Account = &now
-}
-
 // Close ends all contexts without a word to anybody, for a node that stops.
 func (e *Engine) Close(now time.Time, out *Output) {
 	c := e.begin(now, out)
@@ -132,21 +121,21 @@ func (e *Engine) Close(now time.Time, out *Output) {
 type storedAccount struct {
 	Told, Interim int64
 	Origin        struct { // of each what it is, if it is there
-		Selection, Charging, RAT, IMEI bool
+		Selection, Charging, IMEI bool
 	}
 	Selection gtp.SelectionMode
 	Charging  uint16
-	RAT       gtp.RATType
 	IMEI      gtp.IMEI
+	Place     Place
 	Classes   uint16
 }
 
 func (of *accounting) appendStored(b []byte) []byte {
 	r := storedAccount{
 		Told: int64(of.told), Interim: int64(of.interim), Classes: uint16(len(of.Class)),
-		Selection: of.Selection.Value, Charging: of.Charging.Value, RAT: of.RAT.Value, IMEI: of.IMEI.Value,
+		Selection: of.Selection.Value, Charging: of.Charging.Value, IMEI: of.IMEI.Value, Place: of.Place,
 	}
-	r.Origin.Selection, r.Origin.Charging, r.Origin.RAT, r.Origin.IMEI = of.Selection.Present, of.Charging.Present, of.RAT.Present, of.IMEI.Present
+	r.Origin.Selection, r.Origin.Charging, r.Origin.IMEI = of.Selection.Present, of.Charging.Present, of.IMEI.Present
 	b = appendOctets(appendRecord(b, &r), of.User)
 	for _, class := range of.Class {
 		b = appendOctets(b, class)
@@ -167,8 +156,8 @@ func (r *resuming) account() (*accounting, bool) {
 	of := &accounting{Account: new(Account), told: time.Duration(in.Told), interim: time.Duration(in.Interim)}
 	of.Selection = gtp.Optional[gtp.SelectionMode]{Value: in.Selection, Present: in.Origin.Selection}
 	of.Charging = gtp.Optional[uint16]{Value: in.Charging, Present: in.Origin.Charging}
-	of.RAT = gtp.Optional[gtp.RATType]{Value: in.RAT, Present: in.Origin.RAT}
 	of.IMEI = gtp.Optional[gtp.IMEI]{Value: in.IMEI, Present: in.Origin.IMEI}
+	of.Place = in.Place
 	var ok bool
 	if of.User, ok = r.octets(); !ok {
 		return nil, false

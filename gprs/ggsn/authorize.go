@@ -154,7 +154,7 @@ func (e *Engine) ask(t *transaction, m *gtp.CreateRequest, made *session) gtp.Ca
 // originOf returns what a request says of its terminal, in memory of its own.
 func originOf(m *gtp.CreateRequest) (Origin, Credentials) {
 	user, proof := credentialsOf(m.PCO.Value)
-	return Origin{User: user, Selection: m.SelectionMode, Charging: m.ChargingCharacteristics, RAT: m.RATType, IMEI: m.IMEI}, proof
+	return Origin{User: user, Selection: m.SelectionMode, Charging: m.ChargingCharacteristics, IMEI: m.IMEI, Place: placeOf(m.RATType, m.Location, m.TimeZone)}, proof
 }
 
 // credentialsOf returns what the options of a request have of a name and its proof.

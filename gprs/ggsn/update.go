@@ -113,7 +113,7 @@ func (e *Engine) applyUpdate(t *transaction, m *gtp.UpdateRequest, x handle, s *
 	if m.AMBR.Present {
 		s.askedAMBR = Rates(m.AMBR.Value)
 	}
-	e.movedTo(c.session, m.RATType)
+	e.movedTo(c.session, placeOf(m.RATType, m.Location, m.TimeZone))
 	e.grant(s, c, m.QoS.Value, m.CommonFlags.Value)
 	if m.TFT.Present {
 		e.setFilters(x, asked)

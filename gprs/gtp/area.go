@@ -93,7 +93,8 @@ func parseLocation(v []byte) (l Location, ok bool) {
 	return l, true
 }
 
-func appendLocation(b []byte, l Location) []byte {
+// Append appends the octets of the location, from its kind on.
+func (l Location) Append(b []byte) []byte {
 	b = append(b, byte(l.Kind))
 	if l.Kind > LocationRouting {
 		return append(b, l.Rest...)
@@ -103,4 +104,4 @@ func appendLocation(b []byte, l Location) []byte {
 	return binary.BigEndian.AppendUint16(b, l.Code)
 }
 
-var location = format[Location]{parseLocation, appendLocation}
+var location = format[Location]{parseLocation, func(b []byte, l Location) []byte { return l.Append(b) }}

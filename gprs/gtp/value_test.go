@@ -301,7 +301,7 @@ func TestLocation(t *testing.T) {
 		if !ok || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s is read as %+v, %v", wire, got, ok)
 		}
-		if again := appendLocation(nil, got); !bytes.HasPrefix(octets, again) {
+		if again := got.Append(nil); !bytes.HasPrefix(octets, again) {
 			t.Errorf("%s is written as %x", wire, again)
 		}
 	}

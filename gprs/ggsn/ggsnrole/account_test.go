@@ -58,7 +58,7 @@ func told(kind ggsn.EventKind, end ggsn.End) ggsn.Event {
 			ChargingID: 0xabcd, QoS: qos, Created: began,
 			Up: ggsn.Traffic{Packets: 3, Octets: 1<<32 + 5}, Down: ggsn.Traffic{Packets: 2, Octets: 7},
 			Account: &ggsn.Account{
-				Origin: ggsn.Origin{User: []byte("nemo"), Selection: gtp.Some(gtp.SelectionVerified), Charging: gtp.Some(uint16(0x0800)), RAT: gtp.Some(gtp.RATUTRAN), IMEI: gtp.Some(imei)},
+				Origin: ggsn.Origin{User: []byte("nemo"), Selection: gtp.Some(gtp.SelectionVerified), Charging: gtp.Some(uint16(0x0800)), IMEI: gtp.Some(imei), Place: ggsn.Place{RAT: gtp.Some(gtp.RATUTRAN)}},
 				Class:  [][]byte{{1, 2, 3}},
 			},
 		},
