@@ -33,6 +33,7 @@ type accounting struct {
 	*Account
 	interim time.Duration // by [Grant]; 0: it says none
 	told    time.Duration // when it was due last, since the epoch
+	tariff  int64         // when the tariff changes next, in seconds of Unix; 0: never
 }
 
 // account begins the account of a session if its access point has one.
@@ -46,6 +47,9 @@ func (e *Engine) account(h handle, a *access, m *gtp.CreateRequest, g *Grant, c 
 		made.Class, made.interim = g.Class, g.Interim
 	}
 	made.told -= head(h, made.every(a))
+	if e.settings.Records {
+		made.tariff = a.Charging.nextTariff(c.now)
+	}
 	e.setAccount(h, made)
 }
 
@@ -120,6 +124,7 @@ func (e *Engine) Close(now time.Time, out *Output) {
 // length, of two octets.
 type storedAccount struct {
 	Told, Interim int64
+	Tariff        int64
 	Origin        struct { // of each what it is, if it is there
 		Selection, Charging, IMEI bool
 	}
@@ -132,7 +137,7 @@ type storedAccount struct {
 
 func (of *accounting) appendStored(b []byte) []byte {
 	r := storedAccount{
-		Told: int64(of.told), Interim: int64(of.interim), Classes: uint16(len(of.Class)),
+		Told: int64(of.told), Interim: int64(of.interim), Tariff: of.tariff, Classes: uint16(len(of.Class)),
 		Selection: of.Selection.Value, Charging: of.Charging.Value, IMEI: of.IMEI.Value, Place: of.Place,
 	}
 	r.Origin.Selection, r.Origin.Charging, r.Origin.IMEI = of.Selection.Present, of.Charging.Present, of.IMEI.Present
@@ -153,7 +158,7 @@ func (r *resuming) account() (*accounting, bool) {
 	if !r.record(&in) {
 		return nil, false
 	}
-	of := &accounting{Account: new(Account), told: time.Duration(in.Told), interim: time.Duration(in.Interim)}
+	of := &accounting{Account: new(Account), told: time.Duration(in.Told), interim: time.Duration(in.Interim), tariff: in.Tariff}
 	of.Selection = gtp.Optional[gtp.SelectionMode]{Value: in.Selection, Present: in.Origin.Selection}
 	of.Charging = gtp.Optional[uint16]{Value: in.Charging, Present: in.Origin.Charging}
 	of.IMEI = gtp.Optional[gtp.IMEI]{Value: in.IMEI, Present: in.Origin.IMEI}

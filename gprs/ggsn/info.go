@@ -47,10 +47,13 @@ func (e *Engine) infoChangeOf(t *transaction, m *gtp.InfoChangeRequest) Reason {
 
 // relocate has a session's terminal be where a notification says, and its accounts told if that is elsewhere.
 func (e *Engine) relocate(h handle, m *gtp.InfoChangeRequest, c call) {
+	first := e.sessions.at(h).first
+	was := e.conditionsOf(first)
 	if !e.movedTo(h, placeOf(gtp.Some(m.RATType), m.Location, gtp.Optional[gtp.TimeZone]{})) {
 		return
 	}
-	for x := e.sessions.at(h).first; x != 0; x = e.contexts.at(x).next {
+	e.recharge(first, was, c)
+	for x := first; x != 0; x = e.contexts.at(x).next {
 		e.tell(c, ContextUpdated, x, 0)
 	}
 }
