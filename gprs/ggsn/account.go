@@ -24,8 +24,13 @@ type Origin struct {
 	User      []byte // the name that it gives by PAP or CHAP; empty: none
 	Selection gtp.Optional[gtp.SelectionMode]
 	Charging  gtp.Optional[uint16] // characteristics
+	RAT       gtp.Optional[gtp.RATType]
 	IMEI      gtp.Optional[gtp.IMEI]
-	Place
+	// Network is that of its SGSN, Location and TimeZone where the terminal is.
+	Network  gtp.Optional[gtp.PLMN]
+	Location gtp.Optional[gtp.Location]
+	TimeZone gtp.Optional[gtp.TimeZone]
+	CAMEL    []byte // charging information of an intelligent network; empty: none
 }
 
 // accounting is the account of a session, and when it is told of between its beginning and its end.
@@ -120,28 +125,33 @@ func (e *Engine) Close(now time.Time, out *Output) {
 	}
 }
 
-// storedAccount is followed by the name of its user, and by the values of its class: each behind its
-// length, of two octets.
+// storedAccount is followed by the name of its user, by its location and its CAMEL information, and by the
+// values of its class: each behind its length, of two octets.
 type storedAccount struct {
 	Told, Interim int64
 	Tariff        int64
 	Origin        struct { // of each what it is, if it is there
-		Selection, Charging, IMEI bool
+		Selection, Charging, RAT, IMEI, Network, Location, TimeZone bool
 	}
 	Selection gtp.SelectionMode
 	Charging  uint16
+	RAT       gtp.RATType
 	IMEI      gtp.IMEI
-	Place     Place
+	Network   gtp.PLMN
+	TimeZone  gtp.TimeZone
 	Classes   uint16
 }
 
 func (of *accounting) appendStored(b []byte) []byte {
 	r := storedAccount{
 		Told: int64(of.told), Interim: int64(of.interim), Tariff: of.tariff, Classes: uint16(len(of.Class)),
-		Selection: of.Selection.Value, Charging: of.Charging.Value, IMEI: of.IMEI.Value, Place: of.Place,
+		Selection: of.Selection.Value, Charging: of.Charging.Value, RAT: of.RAT.Value, IMEI: of.IMEI.Value,
+		Network: of.Network.Value, TimeZone: of.TimeZone.Value,
 	}
-	r.Origin.Selection, r.Origin.Charging, r.Origin.IMEI = of.Selection.Present, of.Charging.Present, of.IMEI.Present
+	r.Origin.Selection, r.Origin.Charging, r.Origin.RAT, r.Origin.IMEI = of.Selection.Present, of.Charging.Present, of.RAT.Present, of.IMEI.Present
+	r.Origin.Network, r.Origin.Location, r.Origin.TimeZone = of.Network.Present, of.Location.Present, of.TimeZone.Present
 	b = appendOctets(appendRecord(b, &r), of.User)
+	b = appendOctets(appendOctets(b, of.Location.Value.Append(nil)), of.CAMEL)
 	for _, class := range of.Class {
 		b = appendOctets(b, class)
 	}
@@ -161,11 +171,20 @@ func (r *resuming) account() (*accounting, bool) {
 	of := &accounting{Account: new(Account), told: time.Duration(in.Told), interim: time.Duration(in.Interim), tariff: in.Tariff}
 	of.Selection = gtp.Optional[gtp.SelectionMode]{Value: in.Selection, Present: in.Origin.Selection}
 	of.Charging = gtp.Optional[uint16]{Value: in.Charging, Present: in.Origin.Charging}
+	of.RAT = gtp.Optional[gtp.RATType]{Value: in.RAT, Present: in.Origin.RAT}
 	of.IMEI = gtp.Optional[gtp.IMEI]{Value: in.IMEI, Present: in.Origin.IMEI}
-	of.Place = in.Place
-	var ok bool
-	if of.User, ok = r.octets(); !ok {
-		return nil, false
+	of.Network = gtp.Optional[gtp.PLMN]{Value: in.Network, Present: in.Origin.Network}
+	of.TimeZone = gtp.Optional[gtp.TimeZone]{Value: in.TimeZone, Present: in.Origin.TimeZone}
+	var octets [3][]byte
+	for i := range octets {
+		var ok bool
+		if octets[i], ok = r.octets(); !ok {
+			return nil, false
+		}
+	}
+	of.User, of.CAMEL = octets[0], octets[2]
+	if l, ok := gtp.ParseLocation(octets[1]); in.Origin.Location && ok {
+		of.Location = gtp.Some(l)
 	}
 	for range in.Classes {
 		class, ok := r.octets()

@@ -135,6 +135,47 @@ func TestAccountConfigured(t *testing.T) {
 	}
 }
 
+// TestAccountPlace tells where a terminal is, as the last request of its SGSN has said it, also after a restart;
+// what was told of before does not change.
+func TestAccountPlace(t *testing.T) {
+	w := newAccounted(t, nil)
+	home, _ := gtp.MakePLMN("240", "01")
+	away, _ := gtp.MakePLMN("244", "05")
+	m := w.createRequest(imsi1, "internet", gtp.PDPTypeIPv4)
+	m.RAI, m.TimeZone, m.CAMEL = gtp.Some(gtp.RAI{PLMN: home, LAC: 1}), gtp.Some(gtp.TimeZone{Octet: 0x40}), gtp.Some([]byte{0x31, 0})
+	m.Location = gtp.Some(gtp.Location{Kind: 128, Rest: []byte{1, 2, 3, 4, 5}}) // of a later release
+	r := w.create(m)
+	began := w.told(ContextCreated)[0].Context.Account
+	if lost := w.succeed(w.e.settings, w.e.AppendState(nil)); lost != 0 {
+		t.Fatal(lost)
+	}
+	update := gtp.UpdateRequest{
+		TEIDData: gtp.Some(uint32(0x1000)), NSAPI: 5, QoS: gtp.Some(qosOf(2, 0x0b, 0x92, 0x1f)),
+		AddressControl: gtp.Some(w.from), AddressUser: gtp.Some(w.from), TEIDControl: gtp.Some(uint32(0x2000)),
+	}
+	w.ask(pathControl, gtp.Header{TEID: r.TEIDControl.Value}, &update, &gtp.UpdateResponse{})
+	stayed := w.told(ContextUpdated)[0].Context.Account
+	update.RAI, update.TimeZone = gtp.Some(gtp.RAI{PLMN: away}), gtp.Some(gtp.TimeZone{Octet: 0x80, Summer: 1})
+	update.Location = gtp.Some(gtp.Location{Kind: gtp.LocationCell, PLMN: away, LAC: 2, Code: 3})
+	w.ask(pathControl, gtp.Header{TEID: r.TEIDControl.Value}, &update, &gtp.UpdateResponse{})
+	moved := w.told(ContextUpdated)[0].Context.Account
+	for _, one := range []struct {
+		what     string
+		of       *Account
+		network  gtp.PLMN
+		zone     uint8
+		location []byte
+	}{
+		{"began", began, home, 0x40, []byte{128, 1, 2, 3, 4, 5}},
+		{"stayed, after a restart", stayed, home, 0x40, []byte{128, 1, 2, 3, 4, 5}},
+		{"moved", moved, away, 0x80, []byte{0, 0x42, 0xf4, 0x50, 0, 2, 0, 3}},
+	} {
+		if of := one.of; of.Network != gtp.Some(one.network) || of.TimeZone.Value.Octet != one.zone || !bytes.Equal(of.Location.Value.Append(nil), one.location) || !bytes.Equal(of.CAMEL, []byte{0x31, 0}) {
+			t.Errorf("%s: %+v", one.what, of.Origin)
+		}
+	}
+}
+
 // TestAccountSpread spreads the updates of sessions that began together over the interval, in the first one,
 // in those that follow, and after a time in which none could be told.
 func TestAccountSpread(t *testing.T) {

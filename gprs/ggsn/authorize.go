@@ -3,6 +3,7 @@
 package ggsn
 
 import (
+	"bytes"
 	"net/netip"
 	"time"
 
@@ -154,7 +155,11 @@ func (e *Engine) ask(t *transaction, m *gtp.CreateRequest, made *session) gtp.Ca
 // originOf returns what a request says of its terminal, in memory of its own.
 func originOf(m *gtp.CreateRequest) (Origin, Credentials) {
 	user, proof := credentialsOf(m.PCO.Value)
-	return Origin{User: user, Selection: m.SelectionMode, Charging: m.ChargingCharacteristics, IMEI: m.IMEI, Place: placeOf(m.RATType, m.Location, m.TimeZone)}, proof
+	return Origin{
+		User: user, Selection: m.SelectionMode, Charging: m.ChargingCharacteristics, RAT: m.RATType, IMEI: m.IMEI,
+		Network:  networkOf(m.RAI),
+		Location: ownLocation(m.Location), TimeZone: m.TimeZone, CAMEL: bytes.Clone(m.CAMEL.Value),
+	}, proof
 }
 
 // credentialsOf returns what the options of a request have of a name and its proof.

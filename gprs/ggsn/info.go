@@ -49,7 +49,7 @@ func (e *Engine) infoChangeOf(t *transaction, m *gtp.InfoChangeRequest) Reason {
 func (e *Engine) relocate(h handle, m *gtp.InfoChangeRequest, c call) {
 	first := e.sessions.at(h).first
 	was := e.conditionsOf(first)
-	if !e.movedTo(h, placeOf(gtp.Some(m.RATType), m.Location, gtp.Optional[gtp.TimeZone]{})) {
+	if !e.movedTo(h, &Origin{RAT: gtp.Some(m.RATType), Location: m.Location}) {
 		return
 	}
 	e.recharge(first, was, c)

@@ -49,6 +49,7 @@ type ContextInfo struct {
 	QoS                           gtp.QoS
 	Limit, AMBR                   Rates // that are enforced, in kbit/s: of the context, and of its session; 0: none
 	DSCP                          uint8
+	Filters                       []gtp.PacketFilter // the lowest precedence first
 	Up, Down                      Traffic
 	OverUp, OverDown              uint64    // packets above the rate
 	Created, LastSeen             time.Time // LastSeen: the last packet of the terminal, or the creation
@@ -164,6 +165,7 @@ func (e *Engine) describe(h handle) ContextInfo {
 	info.TEIDData, info.PeerTEIDData, info.PeerUser = x.teid, x.peerTEID, e.peers.at(x.user).addr
 	info.ChargingID, info.QoS, info.Up, info.Down = x.chargingID, x.qos, x.up.Traffic, x.down.Traffic
 	info.Limit, info.AMBR, info.DSCP = Rates{x.up.rate(), x.down.rate()}, e.ambrOf(s), x.mark
+	info.Filters = e.filters[h]
 	info.OverUp, info.OverDown = x.up.over, x.down.over
 	info.Created, info.LastSeen = e.born.Add(x.createdAt), e.epoch.Add(seconds(x.lastSeen))
 	info.Account, info.Routes = e.accountOf(x.session), e.routesTo(x.session)

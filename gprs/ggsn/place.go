@@ -2,7 +2,11 @@
 
 package ggsn
 
-import "github.com/isthmus-net/isthmus/gprs/gtp"
+import (
+	"bytes"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+)
 
 // Place is where a terminal is, as far as its SGSN has said.
 type Place struct {
@@ -15,38 +19,49 @@ type Place struct {
 // of a cell, a service area or a routeing area.
 type Location [8]byte
 
-// placeOf is what a request says. A location of a kind that has no fields yet is none.
-func placeOf(rat gtp.Optional[gtp.RATType], at gtp.Optional[gtp.Location], zone gtp.Optional[gtp.TimeZone]) Place {
-	p := Place{RAT: rat, TimeZone: zone}
-	if at.Present && at.Value.Kind <= gtp.LocationRouting {
-		p.Location = gtp.Some(Location(at.Value.Append(nil)))
+// place is where a terminal is. A location of a kind that has no fields yet is none.
+func (o *Origin) place() Place {
+	p := Place{RAT: o.RAT, TimeZone: o.TimeZone}
+	if o.Location.Present && o.Location.Value.Kind <= gtp.LocationRouting {
+		p.Location = gtp.Some(Location(o.Location.Value.Append(nil)))
 	}
 	return p
 }
 
-// then is where a terminal is that was at p before it was told of the next place: what that leaves out is as it was.
-func (p Place) then(next Place) Place {
-	if next.RAT.Present {
-		p.RAT = next.RAT
-	}
-	if next.Location.Present {
-		p.Location = next.Location
-	}
-	if next.TimeZone.Present {
-		p.TimeZone = next.TimeZone
-	}
-	return p
-}
-
-// movedTo notes for the account of a session where its terminal is now, and reports whether that is
-// elsewhere.
-func (e *Engine) movedTo(h handle, to Place) bool {
+// movedTo notes where the terminal of a session is now, and by which radio access, and reports whether that is
+// elsewhere. What is not said is as it was.
+func (e *Engine) movedTo(h handle, said *Origin) bool {
 	of := e.accounts[h]
-	if of == nil || of.Place.then(to) == of.Place {
+	if of == nil {
 		return false
 	}
 	now := *of.Account // what was told of does not change
-	now.Place = now.Place.then(to)
+	if said.RAT.Present {
+		now.RAT = said.RAT
+	}
+	if said.Network.Present {
+		now.Network = said.Network
+	}
+	if said.Location.Present {
+		now.Location = ownLocation(said.Location)
+	}
+	if said.TimeZone.Present {
+		now.TimeZone = said.TimeZone
+	}
+	if now.place() == of.place() && now.Network == of.Network && bytes.Equal(now.Location.Value.Rest, of.Location.Value.Rest) {
+		return false
+	}
 	of.Account = &now
 	return true
+}
+
+// ownLocation is a location in memory of its own.
+func ownLocation(l gtp.Optional[gtp.Location]) gtp.Optional[gtp.Location] {
+	l.Value.Rest = bytes.Clone(l.Value.Rest)
+	return l
+}
+
+// networkOf is the network of an SGSN.
+func networkOf(at gtp.Optional[gtp.RAI]) gtp.Optional[gtp.PLMN] {
+	return gtp.Optional[gtp.PLMN]{Value: at.Value.PLMN, Present: at.Present}
 }

@@ -47,7 +47,7 @@ func (e *Engine) conditionsOf(x handle) Conditions {
 	u := e.contexts.at(x)
 	is := Conditions{QoS: u.qos, SGSN: e.peers.at(e.sessions.at(u.session).peer).addr}
 	if of := e.accounts[u.session]; of != nil {
-		is.Place = of.Place
+		is.Place = of.place()
 	}
 	return is
 }

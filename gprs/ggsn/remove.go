@@ -32,7 +32,7 @@ func (e *Engine) remove(t *transaction) Reason {
 		return none
 	}
 	teid, was := s.peerTEID, e.conditionsOf(x)
-	if e.movedTo(sh, placeOf(gtp.Optional[gtp.RATType]{}, m.Location, m.TimeZone)) {
+	if e.movedTo(sh, &Origin{Location: m.Location, TimeZone: m.TimeZone}) {
 		e.recharge(x, was, t.call)
 	}
 	if m.Teardown.Value {

@@ -114,7 +114,7 @@ func (e *Engine) applyUpdate(t *transaction, m *gtp.UpdateRequest, x handle, s *
 	if m.AMBR.Present {
 		s.askedAMBR = Rates(m.AMBR.Value)
 	}
-	e.movedTo(c.session, placeOf(m.RATType, m.Location, m.TimeZone))
+	e.movedTo(c.session, &Origin{RAT: m.RATType, Network: networkOf(m.RAI), Location: m.Location, TimeZone: m.TimeZone})
 	e.grant(s, c, m.QoS.Value, m.CommonFlags.Value)
 	if m.TFT.Present {
 		e.setFilters(x, asked)

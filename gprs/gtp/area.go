@@ -77,7 +77,8 @@ type Location struct {
 	Rest []byte
 }
 
-func parseLocation(v []byte) (l Location, ok bool) {
+// ParseLocation reads the value of the element, over which Rest lies.
+func ParseLocation(v []byte) (l Location, ok bool) {
 	if len(v) < 1 {
 		return l, false
 	}
@@ -93,7 +94,7 @@ func parseLocation(v []byte) (l Location, ok bool) {
 	return l, true
 }
 
-// Append appends the octets of the location, from its kind on.
+// Append appends the value of the element.
 func (l Location) Append(b []byte) []byte {
 	b = append(b, byte(l.Kind))
 	if l.Kind > LocationRouting {
@@ -104,4 +105,4 @@ func (l Location) Append(b []byte) []byte {
 	return binary.BigEndian.AppendUint16(b, l.Code)
 }
 
-var location = format[Location]{parseLocation, func(b []byte, l Location) []byte { return l.Append(b) }}
+var location = format[Location]{ParseLocation, func(b []byte, l Location) []byte { return l.Append(b) }}

@@ -36,6 +36,13 @@ func (f *PacketFilter) append(b []byte, o TFTOperation) []byte {
 	}
 	b = append(b, byte(f.Direction&3)<<4|f.ID&0xf, f.Precedence, 0)
 	at := len(b)
+	b = f.AppendContents(b)
+	b[at-1] = byte(len(b) - at)
+	return b
+}
+
+// AppendContents appends the components of the filter.
+func (f *PacketFilter) AppendContents(b []byte) []byte {
 	b = f.Remote.append(b, componentRemote4, componentRemotePrefix, componentRemote6)
 	b = f.Local.append(b, componentLocal4, componentLocalPrefix, componentNone)
 	if f.Protocol.Present {
@@ -52,7 +59,6 @@ func (f *PacketFilter) append(b []byte, o TFTOperation) []byte {
 	if f.FlowLabel.Present {
 		b = append(b, componentFlowLabel, byte(f.FlowLabel.Value>>16&0xf), byte(f.FlowLabel.Value>>8), byte(f.FlowLabel.Value))
 	}
-	b[at-1] = byte(len(b) - at)
 	return b
 }
 

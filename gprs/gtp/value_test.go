@@ -297,7 +297,7 @@ func TestLocation(t *testing.T) {
 		"82 42f010 1234":         {Kind: 0x82, Rest: []byte{0x42, 0xf0, 0x10, 0x12, 0x34}},
 	} {
 		octets := testutil.Unhex(t, wire)
-		got, ok := parseLocation(octets)
+		got, ok := ParseLocation(octets)
 		if !ok || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s is read as %+v, %v", wire, got, ok)
 		}
@@ -306,7 +306,7 @@ func TestLocation(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "00 42f010 1234 56", "02"} {
-		if got, ok := parseLocation(testutil.Unhex(t, bad)); ok {
+		if got, ok := ParseLocation(testutil.Unhex(t, bad)); ok {
 			t.Errorf("%q is read as %+v", bad, got)
 		}
 	}

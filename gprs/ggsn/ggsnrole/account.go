@@ -55,6 +55,13 @@ func (a *asker) attributes(e *ggsn.Event) (to radius.Attributes) {
 		to.Octets(radius.Class, class)
 	}
 	addresses(&to, x)
+	filters(&to, x.Filters)
+	if of.marked {
+		to.GPP(gppDSCP, []byte{x.DSCP})
+	}
+	if len(x.Account.CAMEL) > 0 {
+		to.GPP(gppCAMEL, x.Account.CAMEL)
+	}
 	if e.Kind == ggsn.ContextCreated {
 		return to
 	}

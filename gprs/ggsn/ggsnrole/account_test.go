@@ -25,9 +25,9 @@ import (
 func newAccountant(t testing.TB) *accountant {
 	t.Helper()
 	a := &accountant{more: make(chan struct{}, 1), under: map[uint64]bool{}, doubts: map[uint64]uint64{}, window: maxUnderWay}
-	a.log, a.name, a.mnc = slog.New(slog.DiscardHandler), "ggsn", 2
+	a.log, a.name, a.mnc, a.network = slog.New(slog.DiscardHandler), "ggsn", 2, "24001"
 	a.at = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8:9::1")}
-	a.apns.Store(&map[string]toldOf{"internet": {UserOfTerminal, true, true}})
+	a.apns.Store(&map[string]toldOf{"internet": {UserOfTerminal, true, true, true}})
 	var err error
 	if a.spool, err = kept.OpenSpool(filepath.Join(t.TempDir(), "spool"), 1<<20, sessionOf); err != nil {
 		t.Fatal(err)
@@ -48,6 +48,7 @@ func told(kind ggsn.EventKind, end ggsn.End) ggsn.Event {
 	msisdn, _ := gtp.ParseMSISDN("15550100")
 	imei, _ := gtp.ParseIMEI("3520990017614823")
 	qos, _ := gtp.ParseQoS([]byte{2, 0x0b, 0x92, 0x1f})
+	sgsn, _ := gtp.MakePLMN("240", "02")
 	began := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 	return ggsn.Event{
 		Kind: kind, Time: began.Add(90 * time.Second), Age: 90 * time.Second, End: end, Last: true,
@@ -58,9 +59,14 @@ func told(kind ggsn.EventKind, end ggsn.End) ggsn.Event {
 			ChargingID: 0xabcd, QoS: qos, Created: began,
 			Up: ggsn.Traffic{Packets: 3, Octets: 1<<32 + 5}, Down: ggsn.Traffic{Packets: 2, Octets: 7},
 			Account: &ggsn.Account{
-				Origin: ggsn.Origin{User: []byte("nemo"), Selection: gtp.Some(gtp.SelectionVerified), Charging: gtp.Some(uint16(0x0800)), IMEI: gtp.Some(imei), Place: ggsn.Place{RAT: gtp.Some(gtp.RATUTRAN)}},
-				Class:  [][]byte{{1, 2, 3}},
+				Origin: ggsn.Origin{
+					User: []byte("nemo"), Selection: gtp.Some(gtp.SelectionVerified), Charging: gtp.Some(uint16(0x0800)), RAT: gtp.Some(gtp.RATUTRAN), IMEI: gtp.Some(imei),
+					Network: gtp.Some(sgsn), Location: gtp.Some(gtp.Location{Kind: gtp.LocationCell, PLMN: sgsn, LAC: 0x1234, Code: 0x5678}),
+					TimeZone: gtp.Some(gtp.TimeZone{Octet: 0x80, Summer: 1}), CAMEL: []byte{0x31, 0},
+				},
+				Class: [][]byte{{1, 2, 3}},
 			},
+			Filters: []gtp.PacketFilter{{ID: 1, Direction: gtp.FilterUp, Precedence: 10, Protocol: gtp.Some(uint8(17))}},
 		},
 	}
 }
@@ -76,10 +82,12 @@ var (
 		"1a17 000028af 0111 323430303130303030303030303033", "1a0d 000028af 0807 3234303031", // IMSI, its operator
 		"1a0c 000028af 0306 00000003", "1a13 000028af 050d 39382d3032304239323146", // IPv4v6, profile
 		"1a0c 000028af 0606 c0000207", "1a0c 000028af 0706 c0000201", "1a18 000028af 1012 20010db8000900000000000000000001", // SGSN, GGSN
-		"1a09 000028af 0a03 35", "1a09 000028af 0c03 30", "1a0c 000028af 0d06 30383030", // NSAPI, selection, charging
+		"1a0d 000028af 0907 3234303031", "1a09 000028af 0a03 35", "1a09 000028af 0c03 30", "1a0c 000028af 0d06 30383030", // the GGSN's operator, NSAPI, selection, charging
 		"1a18 000028af 1412 33353230393930303137363134383233", "1a09 000028af 1503 01", // IMEISV, UTRAN
+		"1a0d 000028af 1207 3234303032", "1a10 000028af 160a 0042f02012345678", "1a0a 000028af 1704 8001", // the SGSN's operator, location, time zone
 		"1a0c 000028af 0206 0000abcd", "2d06 00000001", "1905 010203", // Charging-ID, by RADIUS, Class
 		"0806 0a2d0001", "610c 0040 20010db860000001", "600a 0000000000000009", "7b0b 0038 20010db8600001", // addresses
+		"1a0e 000028af 1908 010a0201 3011", "1a09 000028af 1a03 0a", "1a0a 000028af 1804 3100", // a filter for UDP from the terminal, AF11, CAMEL
 	}
 	stopAttributes = []string{
 		"2e06 0000005a", "2a06 00000005", "3406 00000001", "2b06 00000007", "2f06 00000003", "3006 00000002", // 90 s, octets, packets
@@ -92,6 +100,7 @@ var (
 func TestAccountingRequest(t *testing.T) {
 	a := newAccountant(t)
 	start, stop := told(ggsn.ContextCreated, 0), told(ggsn.ContextDeleted, ggsn.EndIdle)
+	start.Context.DSCP, stop.Context.DSCP = 10, 10
 	a.add([]ggsn.Event{start, stop, {Kind: ggsn.ContextDeleted}, {Kind: ggsn.PathDown}})
 	var out radius.Output
 	for range 2 { // each when that before it is answered

@@ -29,7 +29,8 @@ type asker struct {
 	on      *tasks         // nil: it does not run yet
 	name    string         // of the node
 	at      []netip.Addr
-	mnc     int // digits of its mobile network code in IMSIs
+	mnc     int    // digits of its mobile network code in IMSIs
+	network string // the code of its own network; empty: it has told none
 	knownAPNs
 	answered mailbox[radius.Answer]
 }
@@ -44,6 +45,7 @@ type toldOf struct {
 	user      UserName
 	granted   bool // by a server
 	accounted bool // to a server
+	marked    bool // packets to the network have the code points of their contexts
 }
 
 // mailbox is what waits to be taken, all at once.
@@ -85,6 +87,7 @@ func (h *mailbox[T]) each(ctx context.Context, f func([]T)) error {
 // open makes the client, with its sockets in the network namespace of the calling thread.
 func (a *asker) open(cfg *Settings, settings radius.Settings, log *slog.Logger) (err error) {
 	a.log, a.name, a.at, a.mnc = log, cfg.Name, cfg.addresses(), cfg.MNCDigits
+	a.network = cfg.PLMN
 	a.answered.wake = make(chan struct{}, 1)
 	a.follow(cfg)
 	if a.client, err = radius.NewClient(settings, rand.Reader); err != nil {
@@ -161,7 +164,7 @@ func (a *knownAPNs) follow(cfg *Settings) {
 	for i := range cfg.APNs {
 		p := &cfg.APNs[i]
 		accounted := p.Accounting == ToRADIUS || p.Accounting == ToNobody && apns[p.Name].accounted
-		apns[p.Name] = toldOf{p.RADIUSUser, p.Authenticate == ByRADIUS, accounted}
+		apns[p.Name] = toldOf{p.RADIUSUser, p.Authenticate == ByRADIUS, accounted, p.MarkInner}
 	}
 	a.apns.Store(&apns)
 }

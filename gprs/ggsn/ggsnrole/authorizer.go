@@ -51,6 +51,7 @@ func (a *authorizer) request(ask *ggsn.Ask, by UserName) *radius.Request {
 	r := &radius.Request{Code: radius.AccessRequest}
 	identify(r, ask, by)
 	a.terminal(&r.Attributes, &ask.ContextInfo)
+	r.Attributes.GPP(gppAllocate, []byte{allocates(ask.Type)})
 	return r
 }
 

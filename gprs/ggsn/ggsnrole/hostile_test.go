@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
+	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/internal/radius"
 )
 
 // TestAccountingOfHostileGrant has room in its records for the most that an Access-Accept can make them tell
-// again: a class, or as many as there can be, and routes.
+// again, a class, or as many as there can be, and routes, beside the most that an SGSN can: names, a place and
+// filters.
 func TestAccountingOfHostileGrant(t *testing.T) {
 	for size := range 4 {
 		var answer radius.Attributes
@@ -28,6 +30,14 @@ func TestAccountingOfHostileGrant(t *testing.T) {
 		e := told(ggsn.ContextDeleted, ggsn.EndPeer)
 		e.Context.APN, e.Context.Account.User = "internet", bytes.Repeat([]byte{'u'}, 253)
 		e.Context.Account.Class = g.Class
+		e.Context.Account.Location.Value = gtp.Location{Kind: 255, Rest: bytes.Repeat([]byte{1}, 1000)}
+		e.Context.Account.CAMEL = bytes.Repeat([]byte{1}, 1000)
+		longest := gtp.Match{Address: netip.MustParseAddr("2001:db8::1"), Mask: netip.MustParseAddr("ffff:0:ffff::")}
+		for range 16 {
+			e.Context.Filters = append(e.Context.Filters, gtp.PacketFilter{
+				Remote: longest, Protocol: gtp.Some(uint8(17)), LocalPort: gtp.Some(gtp.PortRange{First: 1, Last: 2}), RemotePort: gtp.Some(gtp.PortRange{First: 1, Last: 2}),
+			})
+		}
 		for _, r := range g.Routes {
 			e.Context.Routes = append(e.Context.Routes, r.Prefix)
 		}

@@ -223,12 +223,12 @@ func TestRADIUSAway(t *testing.T) {
 // TestRADIUSKeys has what the keys of RADIUS say in the engine and the client.
 func TestRADIUSKeys(t *testing.T) {
 	configtest.InEffect(t, "ggsn", "radius_timeout", "radius_tries", "radius_dead_time", "max_authorizing")
-	configtest.InEffect(t, "ggsn", "radius", "mnc_digits")
+	configtest.InEffect(t, "ggsn", "radius", "mnc_digits", "plmn")
 	configtest.InEffect(t, "ggsn.radius", "address", "port", "secret_file", "signed")
 	configtest.InEffect(t, "ggsn.apn", "authenticate", "radius_user")
 	secret := filepath.Join(t.TempDir(), "secret")
 	writePrivate(t, secret, "xyzzy5461\n")
-	cfg := written(t, fmt.Sprintf("mnc_digits = 3\nradius_timeout = \"3s\"\nradius_tries = 4\nradius_dead_time = \"5s\"\nmax_authorizing = 6\n[[ggsn.radius]]\naddress = \"192.0.2.10\"\nport = 1645\nsigned = false\nsecret_file = %q\n", secret),
+	cfg := written(t, fmt.Sprintf("mnc_digits = 3\nplmn = \"240007\"\nradius_timeout = \"3s\"\nradius_tries = 4\nradius_dead_time = \"5s\"\nmax_authorizing = 6\n[[ggsn.radius]]\naddress = \"192.0.2.10\"\nport = 1645\nsigned = false\nsecret_file = %q\n", secret),
 		"authenticate = \"radius\"\nradius_user = \"imsi\"")
 	s, err := cfg.radiusSettings(Authentication)
 	if err != nil || s.Timeout != 3*time.Second || s.Tries != 4 || s.DeadTime != 5*time.Second || len(s.Servers) != 1 {
@@ -244,10 +244,13 @@ func TestRADIUSKeys(t *testing.T) {
 	imsi, _ := gtp.ParseIMSI("240010000000003")
 	r := &radius.Request{}
 	identify(r, &ggsn.Ask{ContextInfo: ggsn.ContextInfo{IMSI: imsi, Account: &ggsn.Account{Origin: ggsn.Origin{User: []byte("nemo")}}}, Credentials: ggsn.Credentials{Password: []byte("arctangent")}}, cfg.APNs[0].RADIUSUser)
-	a := &asker{mnc: cfg.MNCDigits}
+	a := &asker{mnc: cfg.MNCDigits, network: cfg.PLMN}
 	a.terminal(&r.Attributes, &ggsn.ContextInfo{IMSI: imsi, Account: new(ggsn.Account)})
 	if operator, _ := r.Attributes.Find3GPP(gppIMSIOperator); string(operator) != "240010" {
 		t.Errorf("the operator is %s", operator)
+	}
+	if own, _ := r.Attributes.Find3GPP(gppGGSNNetwork); string(own) != "240007" {
+		t.Errorf("the node's own network is %s", own)
 	}
 	if user, _ := r.Attributes.Find(radius.UserName); string(user) != "240010000000003" || string(r.Password) != "240010000000003" {
 		t.Errorf("by IMSI: %s, %s", user, r.Password)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
+	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/config/key"
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -49,6 +50,7 @@ type Settings struct {
 	DefaultAPN                    string
 	SubscribersFile               string // empty: everybody may attach
 	MNCDigits                     int
+	PLMN                          string // empty: servers are not told
 	Interface                     string
 	Route                         bool
 	Address4, Address6            netip.Addr // not valid: one of this host
@@ -124,6 +126,8 @@ func (s *Settings) nodeKeys(std ggsn.Settings) []key.Key {
 		key.Of("n3_requests", &s.N3Requests, std.N3Requests, key.Integer[int](1, 10), key.Live,
 			"How often a request is sent, the first time counted. TS 29.060, section 11: N3-REQUESTS."),
 		key.Of("mnc_digits", &s.MNCDigits, 2, key.Integer[int](2, 3), key.Restart, "Digits of the mobile network code in the IMSIs of subscribers, 2 or 3: servers are told country and network. TS 23.003, section 2.2."),
+		key.Of("plmn", &s.PLMN, key.Example("24001"), key.Optional(plmn), key.Restart,
+			"Code of the node's own network, country and network: servers are told it as 3GPP-GGSN-MCC-MNC. Empty: they are not. TS 23.003, section 12.1."),
 		key.Of("echo_interval", &s.EchoInterval, "1m", orZero(key.Duration(time.Minute, 24*time.Hour)), key.Live,
 			`Time between two Echo Requests to an SGSN that has contexts, a minute at least; "0s" sends none. TS 29.060, section 7.2.1.`),
 		key.Of("path_hold", &s.PathHold, "5m", holdTime, key.Live,
@@ -146,6 +150,17 @@ func (s *Settings) hostKeys() []key.Key {
 			"Pairs of a socket and a TUN queue, each pair served by two cores. 0: one for each two CPUs, at most 4."),
 	}
 }
+
+// plmn parses the code of a network.
+var plmn = key.Text("24001", func(s string) (string, *key.Fault) {
+	if len(s) < 5 {
+		return s, key.Wrong("write three digits of the country and two or three of the network, like 24001", "%q is no code of a network", s)
+	}
+	if _, err := gtp.MakePLMN(s[:3], s[3:]); err != nil {
+		return s, key.Wrong("write three digits of the country and two or three of the network, like 24001", "%q is no code of a network", s)
+	}
+	return s, nil
+})
 
 // orZero takes "0s", too.
 func orZero(parse key.Parser[time.Duration]) key.Parser[time.Duration] {

@@ -20,6 +20,9 @@ const (
 	gppStop, gppSelection                         = 11, 12
 	gppCharging, gppSGSN6, gppGGSN6, gppIMEISV    = 13, 15, 16, 20
 	gppTeardown, gppRAT                           = 19, 21
+	gppGGSNNetwork, gppSGSNNetwork                = 9, 18
+	gppDNS6, gppLocation, gppTimeZone, gppCAMEL   = 17, 22, 23, 24
+	gppFilter, gppDSCP, gppAllocate               = 25, 26, 27
 )
 
 // self adds who this node is.
@@ -49,6 +52,7 @@ func (a *asker) terminal(to *radius.Attributes, x *ggsn.ContextInfo) {
 	for _, own := range a.at {
 		station(to, gppGGSN4, gppGGSN6, own)
 	}
+	to.GPPText(gppGGSNNetwork, a.network)
 	to.GPPText(gppNSAPI, strings.ToUpper(hex.EncodeToString([]byte{x.NSAPI})[1:]))
 	if x.Account.Selection.Present {
 		to.GPPText(gppSelection, string('0'+rune(x.Account.Selection.Value)))
@@ -62,6 +66,52 @@ func (a *asker) terminal(to *radius.Attributes, x *ggsn.ContextInfo) {
 	if x.Account.RAT.Present {
 		to.GPP(gppRAT, []byte{byte(x.Account.RAT.Value)})
 	}
+	place(to, x.Account)
+}
+
+// place adds where a terminal is, as its SGSN says it. GTPv0 says nothing of that.
+func place(to *radius.Attributes, of *ggsn.Account) {
+	if of.Network.Present {
+		to.GPPText(gppSGSNNetwork, strings.ReplaceAll(of.Network.Value.String(), "-", ""))
+	}
+	if of.Location.Present {
+		to.GPP(gppLocation, of.Location.Value.Append(nil))
+	}
+	if of.TimeZone.Present {
+		to.GPP(gppTimeZone, []byte{of.TimeZone.Value.Octet, of.TimeZone.Value.Summer})
+	}
+}
+
+// maxFilters is how many octets of filters are told: a packet has room for that besides the rest.
+const maxFilters = 768
+
+// filters adds those of the traffic flow template of a context, each as identifier, precedence, length, direction
+// (1 from the terminal, 0 to it) and components. What is beyond the bound is left out.
+func filters(to *radius.Attributes, list []gtp.PacketFilter) {
+	left := maxFilters
+	for i := range list {
+		f := &list[i]
+		direction := byte(0)
+		if f.Direction == gtp.FilterUp {
+			direction = 1
+		}
+		b := f.AppendContents(append(make([]byte, 0, 64), f.ID, f.Precedence, 0, direction))
+		b[2] = byte(len(b) - 4)
+		if left -= len(b); left >= 0 {
+			to.GPP(gppFilter, b)
+		}
+	}
+}
+
+// allocates is 3GPP-Allocate-IP-Type: what the server may give to a context of a type.
+func allocates(t gtp.PDPType) byte {
+	switch t {
+	case gtp.PDPTypeIPv6:
+		return 2
+	case gtp.PDPTypeIPv4v6:
+		return 3
+	}
+	return 1
 }
 
 // pdpType is the value of 3GPP-PDP-Type.
