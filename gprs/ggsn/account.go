@@ -38,6 +38,7 @@ type accounting struct {
 	*Account
 	interim time.Duration // by [Grant]; 0: it says none
 	told    time.Duration // when it was due last, since the epoch
+	tariff  int64         // when the tariff changes next, in seconds of Unix; 0: never
 }
 
 // account begins the account of a session if its access point has one.
@@ -51,6 +52,9 @@ func (e *Engine) account(h handle, a *access, m *gtp.CreateRequest, g *Grant, c 
 		made.Class, made.interim = g.Class, g.Interim
 	}
 	made.told -= head(h, made.every(a))
+	if e.settings.Records {
+		made.tariff = a.Charging.nextTariff(c.now)
+	}
 	e.setAccount(h, made)
 }
 
@@ -111,34 +115,6 @@ func (e *Engine) interimDue(h handle, s *session, c call) {
 	}
 }
 
-// movedTo notes where a terminal is now, and by which radio access.
-func (e *Engine) movedTo(h handle, m *gtp.UpdateRequest) {
-	of := e.accounts[h]
-	if of == nil {
-		return
-	}
-	now := *of.Account // what was told of does not change
-	if m.RATType.Present {
-		now.RAT = m.RATType
-	}
-	if m.RAI.Present {
-		now.Network = gtp.Some(m.RAI.Value.PLMN)
-	}
-	if m.Location.Present {
-		now.Location = ownLocation(m.Location)
-	}
-	if m.TimeZone.Present {
-		now.TimeZone = m.TimeZone
-	}
-	of.Account = &now
-}
-
-// ownLocation is a location in memory of its own.
-func ownLocation(l gtp.Optional[gtp.Location]) gtp.Optional[gtp.Location] {
-	l.Value.Rest = bytes.Clone(l.Value.Rest)
-	return l
-}
-
 // Close ends all contexts without a word to anybody, for a node that stops.
 func (e *Engine) Close(now time.Time, out *Output) {
 	c := e.begin(now, out)
@@ -153,6 +129,7 @@ func (e *Engine) Close(now time.Time, out *Output) {
 // values of its class: each behind its length, of two octets.
 type storedAccount struct {
 	Told, Interim int64
+	Tariff        int64
 	Origin        struct { // of each what it is, if it is there
 		Selection, Charging, RAT, IMEI, Network, Location, TimeZone bool
 	}
@@ -167,7 +144,7 @@ type storedAccount struct {
 
 func (of *accounting) appendStored(b []byte) []byte {
 	r := storedAccount{
-		Told: int64(of.told), Interim: int64(of.interim), Classes: uint16(len(of.Class)),
+		Told: int64(of.told), Interim: int64(of.interim), Tariff: of.tariff, Classes: uint16(len(of.Class)),
 		Selection: of.Selection.Value, Charging: of.Charging.Value, RAT: of.RAT.Value, IMEI: of.IMEI.Value,
 		Network: of.Network.Value, TimeZone: of.TimeZone.Value,
 	}
@@ -191,7 +168,7 @@ func (r *resuming) account() (*accounting, bool) {
 	if !r.record(&in) {
 		return nil, false
 	}
-	of := &accounting{Account: new(Account), told: time.Duration(in.Told), interim: time.Duration(in.Interim)}
+	of := &accounting{Account: new(Account), told: time.Duration(in.Told), interim: time.Duration(in.Interim), tariff: in.Tariff}
 	of.Selection = gtp.Optional[gtp.SelectionMode]{Value: in.Selection, Present: in.Origin.Selection}
 	of.Charging = gtp.Optional[uint16]{Value: in.Charging, Present: in.Origin.Charging}
 	of.RAT = gtp.Optional[gtp.RATType]{Value: in.RAT, Present: in.Origin.RAT}

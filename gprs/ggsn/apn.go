@@ -96,6 +96,8 @@ type APN struct {
 	// ContextCounted tells of a session; 0: as [Grant] says.
 	Account bool
 	Interim time.Duration
+	// Charging closes the charging records of contexts that last.
+	Charging Charging
 	// SilentICMP sends no ICMP errors but those that path MTU discovery needs.
 	SilentICMP bool
 }
@@ -194,6 +196,9 @@ func (a *APN) check() error {
 		return err
 	}
 	if err := a.checkLinkPrefixes(); err != nil {
+		return err
+	}
+	if err := a.Charging.check(); err != nil {
 		return err
 	}
 	if err := a.Marks.check(); err != nil {

@@ -159,7 +159,7 @@ func originOf(m *gtp.CreateRequest) (Origin, Credentials) {
 	user, proof := credentialsOf(m.PCO.Value)
 	return Origin{
 		User: user, Selection: m.SelectionMode, Charging: m.ChargingCharacteristics, RAT: m.RATType, IMEI: m.IMEI,
-		Network:  gtp.Optional[gtp.PLMN]{Value: m.RAI.Value.PLMN, Present: m.RAI.Present},
+		Network:  networkOf(m.RAI),
 		Location: ownLocation(m.Location), TimeZone: m.TimeZone, CAMEL: bytes.Clone(m.CAMEL.Value),
 	}, proof
 }

@@ -137,7 +137,7 @@ func (e *Engine) updateResponse(t *transaction, rh handle) Reason {
 
 // changed takes over what the SGSN's answer says of a context.
 func (e *Engine) changed(t *transaction, to *change, m *gtp.UpdateResponse) {
-	x := e.contexts.at(to.context)
+	x, was := e.contexts.at(to.context), e.conditionsOf(to.context)
 	if m.QoS.Present {
 		x.qos = m.QoS.Value
 		if !to.limits {
@@ -151,6 +151,7 @@ func (e *Engine) changed(t *transaction, to *change, m *gtp.UpdateResponse) {
 			e.moveUser(to.context, x, user, m.TEIDData.Value)
 		}
 	}
+	e.recharge(to.context, was, t.call)
 	e.stats.Updated++
 	e.tell(t.call, ContextUpdated, to.context, 0)
 }

@@ -150,6 +150,7 @@ func (e *Engine) encapsulate(c call, x handle, s *session, p []byte) {
 	u := e.contexts.at(x)
 	u.down.add(len(p))
 	e.stats.Down.add(len(p))
+	e.carried(c, x, u)
 	addr := e.peers.at(u.user).addr
 	socket := Socket(userPath(s.version)).of(addr)
 	h := gtp.Header{Version: s.version, Type: gtp.TypeGPDU, TEID: u.peerTEID}

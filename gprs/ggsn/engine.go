@@ -71,6 +71,7 @@ type Engine struct {
 	held      held
 	terms     map[handle]Terms       // of sessions, where an authorizer has set any
 	accounts  map[handle]*accounting // of sessions that have one
+	records   map[handle]*charging   // of contexts, in which something has changed
 	formers   map[handle]former      // likewise
 	further   map[handle]further     // likewise
 	restAt    time.Duration          // when leases that rest are looked after; never if none does
@@ -113,7 +114,7 @@ func New(s Settings, now time.Time, random io.Reader) (*Engine, error) {
 		return nil, fmt.Errorf("no random seed for the GGSN: %w", err)
 	}
 	e := &Engine{
-		drain: drain{at: never}, restAt: never, held: newHeld(), terms: make(map[handle]Terms), accounts: make(map[handle]*accounting), formers: make(map[handle]former), further: make(map[handle]further),
+		drain: drain{at: never}, restAt: never, held: newHeld(), terms: make(map[handle]Terms), accounts: make(map[handle]*accounting), records: make(map[handle]*charging), formers: make(map[handle]former), further: make(map[handle]further),
 		epoch: now, born: now, now: now, random: rand.New(rand.NewChaCha8(seed)),
 		byTID: make(map[gtp.TID]handle), byIMEI: make(map[gtp.TID]handle), byTEID: make(map[uint32]handle), byControl: make(map[uint32]handle), byPeer: make(map[peerTEID]handle), byCharging: make(map[uint32]handle),
 		filters: make(map[handle]filters), changes: make(map[handle]change), delegations: make(delegations), delegates: make(map[handle]ratelimit.Bucket), routes: make(map[handle][]Route), byAddress: make(map[addressKey]handle),

@@ -25,7 +25,7 @@ func FuzzEngine(f *testing.F) {
 	for _, m := range []gtp.Message{
 		w.createRequest(testIMSI(7), "dual", gtp.PDPTypeIPv4v6), w.updateRequest(0x7000), &gtp.DeleteRequest{NSAPI: 5},
 		w.secondaryRequest(6, template(gtp.TFTCreate, portFilter(1, 1, 1))), &gtp.EchoRequest{}, &gtp.ErrorIndication{TEID: 0x1001, Address: sgsn},
-		&gtp.DeleteResponse{Cause: gtp.CauseAccepted}, &gtp.EchoResponse{Recovery: 9},
+		&gtp.DeleteResponse{Cause: gtp.CauseAccepted}, &gtp.EchoResponse{Recovery: 9}, infoChange(gtp.RATUTRAN, 7),
 	} {
 		f.Add(step(1, 1, 0, w.encode(v1, m)))
 		f.Add(append(step(1, 9, 0x80, w.encode(v1, m)), step(1, 1, 0, w.encode(v1, m))...))
@@ -56,6 +56,7 @@ func fuzzSteps(t *testing.T, in []byte) {
 		s.EchoInterval = time.Minute
 		s.APNs[2].UserToUser, s.APNs[2].DirectTunnel, s.APNs[2].IdleLimit = UserAllow, true, 10*time.Minute
 		s.APNs[2].DHCP = true
+		s.Records, s.APNs[2].Account, s.APNs[2].Charging = true, true, Charging{Volume: 1000, Time: time.Minute, Changes: 3, SGSNs: 2, Tariffs: []time.Duration{13 * time.Hour}}
 		if len(in) > 0 && in[0] >= fuzzSubscribed {
 			everything := Subscription{}
 			s.Subscribers = subscribersOf(map[gtp.IMSI]Subscription{
@@ -117,9 +118,14 @@ func FuzzResume(f *testing.F) {
 	w.createSecondary(c.TEIDControl.Value, w.secondaryRequest(6, template(gtp.TFTCreate, portFilter(1, 10, 5000))))
 	w.open(2, "internet", gtp.PDPTypeIPv4)
 	f.Add(w.e.AppendState(nil))
+	w = newCharged(f, Charging{})
+	c = w.open(1, "dual", gtp.PDPTypeIPv4v6)
+	w.up(c, udp4(c.four(), server, 64, 9))
+	w.moves(&c, other, nil)
+	f.Add(w.e.AppendState(nil))
 	f.Fuzz(func(t *testing.T, state []byte) {
 		w := newWorld(t, nil)
-		w.succeed(testSettings(), state)
+		w.succeed(chargedSettings(Charging{Time: time.Minute, Tariffs: []time.Duration{13 * time.Hour}}), state)
 		w.out.Reset()
 		w.e.Delete(Selection{}, w.now, &w.out)
 		w.tick(2 * time.Minute)

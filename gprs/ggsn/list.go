@@ -35,6 +35,8 @@ type ContextInfo struct {
 	InterfaceID [8]byte
 	// Further6 are more prefixes of its link, that it was granted.
 	Further6 []netip.Prefix
+	// Static are those of its addresses that are of no pool which goes round.
+	Static Types
 	// Former6 is what it had before and has until its time is over; not valid: nothing.
 	Former6 netip.Prefix
 	// Delegated6 is what a client behind the terminal has by DHCPv6; not valid: nothing.
@@ -172,9 +174,15 @@ func (e *Engine) describe(h handle) ContextInfo {
 	info.Account, info.Routes = e.accountOf(x.session), e.routesTo(x.session)
 	if s.has.has(TypeIPv4) {
 		info.Address4 = addr4(s.address)
+		if s.marked(markStatic4) {
+			info.Static |= TypeIPv4
+		}
 	}
 	if s.has.has(TypeIPv6) {
 		info.Prefix6 = s.prefixOf()
+		if s.marked(markStatic6) {
+			info.Static |= TypeIPv6
+		}
 		if a := e.accessPoint(s); a.morePrefixes(s) > 0 {
 			info.Prefix6 = a.lease6(s)
 		}

@@ -49,6 +49,8 @@ type Output struct {
 	// VRF are the networks of Batch.IP, one for each packet: see [APN.VRF].
 	VRF    []uint8
 	Events []Event
+	// Records are charging records that were closed.
+	Records []Record
 	// Asks are Create Requests of which somebody has to say whether they are granted.
 	Asks []Ask
 }
@@ -57,8 +59,9 @@ type Output struct {
 func (o *Output) Reset() {
 	o.Batch.Reset()
 	clear(o.Events)
+	clear(o.Records)
 	clear(o.Asks)
-	o.VRF, o.Events, o.Asks = o.VRF[:0], o.Events[:0], o.Asks[:0]
+	o.VRF, o.Events, o.Records, o.Asks = o.VRF[:0], o.Events[:0], o.Records[:0], o.Asks[:0]
 }
 
 // Device returns the network of a packet in Batch.IP.

@@ -31,7 +31,10 @@ func (e *Engine) remove(t *transaction) Reason {
 		e.respond(t, gtp.CauseNonExistent, s.peerTEID)
 		return none
 	}
-	teid := s.peerTEID
+	teid, was := s.peerTEID, e.conditionsOf(x)
+	if e.movedTo(sh, &Origin{Location: m.Location, TimeZone: m.TimeZone}) {
+		e.recharge(x, was, t.call)
+	}
 	if m.Teardown.Value {
 		e.endSession(sh, EndPeer, t.call)
 	} else {

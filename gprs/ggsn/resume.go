@@ -228,8 +228,9 @@ func (r *resuming) session() bool {
 	}
 	list := make([]pdpContext, in.Contexts)
 	templates := make([]filters, in.Contexts)
+	records := make([]*charging, in.Contexts)
 	for i := range list {
-		if !r.context(&list[i], &templates[i]) {
+		if !r.context(&list[i], &templates[i], &records[i]) {
 			return false
 		}
 	}
@@ -250,8 +251,12 @@ func (r *resuming) session() bool {
 			x, u := r.addContext(sh, added, &list[i])
 			r.police(added, u)
 			r.setFilters(x, templates[i])
+			if records[i] != nil {
+				r.records[x] = records[i]
+			}
 		}
 		r.spent(added, in.Up, in.Down)
+		r.resumeRecords(sh, added)
 		if added.has.has(TypeIPv6) {
 			added.advertAt = r.call.at + 1 + time.Duration(r.random.Int64N(int64(advertSpread)))
 		}
@@ -260,7 +265,7 @@ func (r *resuming) session() bool {
 	return true
 }
 
-func (r *resuming) context(u *pdpContext, f *filters) bool {
+func (r *resuming) context(u *pdpContext, f *filters, of **charging) (ok bool) {
 	var in storedContext
 	if !r.record(&in) || int(in.QoSLen) > len(in.QoS) || int(in.AskedLen) > len(in.Asked) {
 		return false
@@ -284,7 +289,12 @@ func (r *resuming) context(u *pdpContext, f *filters) bool {
 	}
 	if len(template) > 0 {
 		t, _, ok := gtp.ParseTFT(template)
-		*f = t.Filters
+		if *f = t.Filters; !ok {
+			return false
+		}
+	}
+	if in.Charged {
+		*of, ok = r.charging(u)
 		return ok
 	}
 	return true

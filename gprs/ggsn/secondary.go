@@ -63,6 +63,7 @@ func (e *Engine) addSecondary(t *transaction, m *gtp.CreateRequest, sh handle, s
 	}
 	x := e.addCreated(t, m, sh, s, user)
 	e.setFilters(x, asked)
+	e.schedule(sh, s, t.call)
 	e.tell(t.call, ContextCreated, x, 0)
 	return x, 0
 }

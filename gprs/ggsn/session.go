@@ -74,6 +74,7 @@ type pdpContext struct {
 	lastSeen   uint32 // seconds since the epoch
 	createdAt  time.Duration
 	up, down   way
+	full       uint64 // octets with which its charging record is closed; 0: any
 	hash       uint64 // of the request that it was created by
 	sequence   uint16 // of that
 	port       uint16 // that it came from
@@ -164,6 +165,7 @@ func (e *Engine) end(h handle, why End, c call) {
 	x := e.contexts.at(h)
 	sh, s := x.session, e.sessions.at(x.session)
 	e.tell(c, ContextDeleted, h, why)
+	e.lastRecord(h, why, c)
 	e.stats.Ended[why]++
 	if e.changes[sh].context == h {
 		e.dropChange(sh, s)

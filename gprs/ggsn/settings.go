@@ -45,6 +45,9 @@ type Settings struct {
 	APNs    []APN
 	Default string
 
+	// Records has [Output] tell of the charging records of sessions that have an account.
+	Records bool
+
 	// Subscribers are those who may have contexts, and the addresses that are theirs alone; nil: everybody
 	// may, everywhere. What is changed here counts for contexts to come. [Settings.CheckSubscribers] checks them.
 	Subscribers *Subscribers

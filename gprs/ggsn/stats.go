@@ -9,6 +9,7 @@ type Stats struct {
 	// Created, Updated and Ended are contexts; Ended by reason.
 	Created, Updated uint64
 	Ended            [NumEnds]uint64
+	Records          [NumClosings]uint64 // charging records, by why they were closed
 	// Answers are those to requests of SGSNs, by cause; Repeated are those that were
 	// sent again, since the request came again.
 	Answers  [256]uint64

@@ -77,6 +77,7 @@ type storedContext struct {
 	Flags                            uint8     // storedFixed and storedUpgrade
 	Over, Arrival                    [2]uint64 // up and down
 	Filters                          uint16    // octets of the template that follows
+	Charged                          bool      // its charging record follows
 }
 
 // Flags of a stored context.
@@ -264,6 +265,11 @@ func (e *Engine) appendContext(b []byte, x handle, index map[handle]uint32) []by
 	if f := e.filters[x]; len(f) > 0 {
 		template = gtp.TFT{Operation: gtp.TFTCreate, Filters: f}.Append(nil)
 	}
-	r.Filters = uint16(len(template))
-	return append(appendRecord(b, &r), template...)
+	record := e.records[x]
+	r.Filters, r.Charged = uint16(len(template)), record != nil
+	b = append(appendRecord(b, &r), template...)
+	if record != nil {
+		b = record.appendStored(b)
+	}
+	return b
 }

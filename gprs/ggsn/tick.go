@@ -64,7 +64,7 @@ func (e *Engine) schedule(h handle, s *session, c call) {
 	if limits.IdleLimit > 0 {
 		at = min(at, e.lastSeen(s)+limits.IdleLimit)
 	}
-	at = min(at, e.nextInterim(h, a))
+	at = min(at, e.nextInterim(h, a), e.nextRecord(h, s, a, c))
 	if s.advertAt != 0 {
 		at = min(at, s.advertAt)
 	}
@@ -105,6 +105,7 @@ func (e *Engine) sessionDue(h handle, c call) {
 	e.formerDue(h, s, c)
 	e.advertDue(h, s, c)
 	e.interimDue(h, s, c)
+	e.recordsDue(h, s, c)
 	e.schedule(h, s, c)
 }
 
@@ -156,6 +157,7 @@ func (e *Engine) rescheduleAll(c call) {
 				s.linkState, s.advertAt = link.State{}, max(c.at, 1)
 			}
 			e.spreadRenumber(s, c)
+			e.limitRecords(h, s, c)
 			e.schedule(h, s, c)
 		}
 	}

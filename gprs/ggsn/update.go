@@ -95,6 +95,7 @@ func (e *Engine) applyUpdate(t *transaction, m *gtp.UpdateRequest, x handle, s *
 	e.heardCounter(t, control, m.Recovery, c.session)
 	// A request of this node that is under way gives way to that of the SGSN.
 	e.collided(c.session, s, t.call)
+	was := e.conditionsOf(x)
 	changes, released := t.header.Version != s.version, s.marked(markReleasing)
 	e.moveSession(c.session, s, control, t.header.Version)
 	if changes {
@@ -111,7 +112,7 @@ func (e *Engine) applyUpdate(t *transaction, m *gtp.UpdateRequest, x handle, s *
 	}
 	e.moveUser(x, c, user, m.TEIDData.Value)
 	e.askAMBR(s, m.AMBR)
-	e.movedTo(c.session, m)
+	e.movedTo(c.session, &Origin{RAT: m.RATType, Network: networkOf(m.RAI), Location: m.Location, TimeZone: m.TimeZone})
 	e.grant(s, c, m.QoS.Value, m.CommonFlags.Value)
 	if m.TFT.Present {
 		e.setFilters(x, asked)
@@ -121,6 +122,7 @@ func (e *Engine) applyUpdate(t *transaction, m *gtp.UpdateRequest, x handle, s *
 	if s.why == EndPath {
 		s.marks &^= markEnding // it has a user plane that answers
 	}
+	e.recharge(x, was, t.call)
 	return 0
 }
 

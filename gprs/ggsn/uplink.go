@@ -125,7 +125,7 @@ func (e *Engine) up4(c call, x handle, u *pdpContext, s *session, p []byte) Reas
 	case owner == u.session || !special.Forwarded4(dst):
 		return BadDestination
 	}
-	if !e.maySend(c, u, s, len(p)) {
+	if !e.maySend(c, x, u, s, len(p)) {
 		return OverRate
 	}
 	o := origin{vrf: e.accessPoint(s).VRF, context: x}
@@ -151,7 +151,7 @@ func (e *Engine) up6(c call, x handle, u *pdpContext, s *session, p packet.IPv6)
 	}
 	switch {
 	case staysOnLink(to):
-		e.seen(c, u, len(p))
+		e.seen(c, x, u, len(p))
 		return e.toRouter(c, x, s, p)
 	case to>>56 == 0xff:
 		return Multicast
@@ -164,7 +164,7 @@ func (e *Engine) up6(c call, x handle, u *pdpContext, s *session, p packet.IPv6)
 	if owner == u.session || !special.Forwarded6(dst) {
 		return BadDestination
 	}
-	if !e.maySend(c, u, s, len(p)) {
+	if !e.maySend(c, x, u, s, len(p)) {
 		return OverRate
 	}
 	o := origin{vrf: e.accessPoint(s).VRF, context: x}
@@ -190,18 +190,19 @@ func (e *Engine) link(s *session) link.Link {
 }
 
 // seen counts a packet of the terminal, for its accounts and for all of them alike, whatever becomes of it.
-func (e *Engine) seen(c call, u *pdpContext, octets int) {
+func (e *Engine) seen(c call, x handle, u *pdpContext, octets int) {
 	u.lastSeen = c.seconds()
 	u.up.add(octets)
 	e.stats.Up.add(octets)
+	e.carried(c, x, u)
 }
 
 // maySend reports whether the terminal may send so much now, and counts what it may.
-func (e *Engine) maySend(c call, u *pdpContext, s *session, octets int) bool {
+func (e *Engine) maySend(c call, x handle, u *pdpContext, s *session, octets int) bool {
 	if !u.up.pass(e.together(s, u).upward(), octets, c) {
 		return false
 	}
-	e.seen(c, u, octets)
+	e.seen(c, x, u, octets)
 	return true
 }
 
