@@ -17,6 +17,8 @@ type Account struct {
 	Origin
 	// Class is what [Grant] had of it, to be told with each event (RFC 2865 section 5.25).
 	Class [][]byte
+	// Local tells that the terminal came in by [APN].Fallback.
+	Local bool
 }
 
 // Origin is what a Create Request says of its terminal besides who it is.
@@ -48,7 +50,7 @@ func (e *Engine) account(h handle, a *access, m *gtp.CreateRequest, g *Grant, c 
 	from, _ := originOf(m)
 	made := &accounting{Account: &Account{Origin: from}, told: c.at}
 	if g != nil {
-		made.Class, made.interim = g.Class, g.Interim
+		made.Class, made.interim, made.Local = g.Class, g.Interim, g.local(a)
 	}
 	made.told -= head(h, made.every(a))
 	e.setAccount(h, made)
@@ -153,6 +155,7 @@ func (e *Engine) Close(now time.Time, out *Output) {
 // values of its class: each behind its length, of two octets.
 type storedAccount struct {
 	Told, Interim int64
+	Local         bool
 	Origin        struct { // of each what it is, if it is there
 		Selection, Charging, RAT, IMEI, Network, Location, TimeZone bool
 	}
@@ -167,7 +170,7 @@ type storedAccount struct {
 
 func (of *accounting) appendStored(b []byte) []byte {
 	r := storedAccount{
-		Told: int64(of.told), Interim: int64(of.interim), Classes: uint16(len(of.Class)),
+		Told: int64(of.told), Interim: int64(of.interim), Local: of.Local, Classes: uint16(len(of.Class)),
 		Selection: of.Selection.Value, Charging: of.Charging.Value, RAT: of.RAT.Value, IMEI: of.IMEI.Value,
 		Network: of.Network.Value, TimeZone: of.TimeZone.Value,
 	}
@@ -191,7 +194,7 @@ func (r *resuming) account() (*accounting, bool) {
 	if !r.record(&in) {
 		return nil, false
 	}
-	of := &accounting{Account: new(Account), told: time.Duration(in.Told), interim: time.Duration(in.Interim)}
+	of := &accounting{Account: &Account{Local: in.Local}, told: time.Duration(in.Told), interim: time.Duration(in.Interim)}
 	of.Selection = gtp.Optional[gtp.SelectionMode]{Value: in.Selection, Present: in.Origin.Selection}
 	of.Charging = gtp.Optional[uint16]{Value: in.Charging, Present: in.Origin.Charging}
 	of.RAT = gtp.Optional[gtp.RATType]{Value: in.RAT, Present: in.Origin.RAT}

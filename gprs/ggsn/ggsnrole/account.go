@@ -50,7 +50,7 @@ func (a *asker) attributes(e *ggsn.Event) (to radius.Attributes) {
 	to.Text(radius.UserName, userName(x, of.user))
 	a.terminal(&to, x)
 	to.GPPInteger(gppChargingID, x.ChargingID)
-	to.Integer(radius.AcctAuthentic, authentic(of))
+	to.Integer(radius.AcctAuthentic, authentic(of, x.Account))
 	for _, class := range x.Account.Class {
 		to.Octets(radius.Class, class)
 	}
@@ -107,9 +107,9 @@ func addresses(to *radius.Attributes, x *ggsn.ContextInfo) {
 	}
 }
 
-// authentic is who let terminals in: a server, or this node.
-func authentic(of toldOf) uint32 {
-	if of.granted {
+// authentic is who let a terminal in: a server, or this node.
+func authentic(of toldOf, account *ggsn.Account) uint32 {
+	if of.granted && !account.Local {
 		return radius.AuthenticRADIUS
 	}
 	return radius.AuthenticLocal
