@@ -106,7 +106,9 @@ const (
 	SessionEnd               = 5
 	AdminReset               = 6
 	AdminReboot              = 7
-	NASRequest               = 10
+	NASError                 = 9
+	NASReboot                = 11
+	ServiceUnavailable       = 15
 	Vendor3GPP        uint32 = 10415
 )
 

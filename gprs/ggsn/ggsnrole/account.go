@@ -31,13 +31,14 @@ var causeOf = [ggsn.NumEnds]uint32{
 	ggsn.EndRecreated:    radius.LostCarrier, // the terminal had lost it
 	ggsn.EndPeerRestart:  radius.LostService,
 	ggsn.EndPath:         radius.LostService,
-	ggsn.EndErrorReport:  radius.LostService,
+	ggsn.EndErrorReport:  radius.NASError, // the two ends did not agree any more
 	ggsn.EndSessionLimit: radius.SessionEnd,
 	ggsn.EndIdle:         radius.IdleEnd,
 	ggsn.EndAdmin:        radius.AdminReset,
-	ggsn.EndPeerUnknown:  radius.LostService,
-	ggsn.EndSettings:     radius.NASRequest,
+	ggsn.EndPeerUnknown:  radius.NASError,
+	ggsn.EndSettings:     radius.ServiceUnavailable,
 	ggsn.EndStopped:      radius.AdminReboot,
+	ggsn.EndRestart:      radius.NASReboot,
 }
 
 // attributes are those of the Accounting-Request for an event of a context (TS 29.061 section
