@@ -41,6 +41,9 @@ type Grant struct {
 	// Pool4 and Pool6 name the parts of the pools of which it gets the others: see [APN].Named. Empty: none of
 	// these.
 	Pool4, Pool6 string
+	// PoolDelegated names that of the prefix which is delegated to the terminal. Where the access point has that and
+	// the link's of one lease, it is Pool6, too; elsewhere there are no such pools, and it says nothing.
+	PoolDelegated string
 	// Routes lead to what is behind the terminal; of those that are delegated the first counts. MalformedRoutes is
 	// how many more were named that cannot be read.
 	Routes          []Route
@@ -302,6 +305,21 @@ func (g *Grant) wanted(asked gtp.EndUserAddress, own *Service) (gtp.EndUserAddre
 		asked.IPv6, given = g.Prefix6.Addr(), given|TypeIPv6
 	}
 	return asked, given
+}
+
+// settle has both pools of prefixes be the one that the lease is of, which holds them (RFC 6911 section 2.4), and
+// reports whether they can be.
+func (g *Grant) settle(a *access) bool {
+	switch {
+	case g == nil || g.PoolDelegated == "":
+	case a.Delegate == 0:
+		g.PoolDelegated = ""
+	case g.Pool6 == "":
+		g.Pool6 = g.PoolDelegated
+	default:
+		return g.Pool6 == g.PoolDelegated
+	}
+	return true
 }
 
 // partOf names the part of a family's pools of which a terminal gets any.

@@ -56,6 +56,8 @@ func (a *asker) attributes(e *ggsn.Event) (to radius.Attributes) {
 		to.Octets(radius.Class, class)
 	}
 	addresses(&to, x)
+	to.Text(radius.FramedIPv6Pool, x.Account.Pool6)
+	to.Text(radius.DelegatedIPv6Pool, x.Account.PoolDelegated)
 	filters(&to, x.Filters)
 	if of.marked {
 		to.GPP(gppDSCP, []byte{x.DSCP})

@@ -91,6 +91,7 @@ func grantOf(a *radius.Answer) (g ggsn.Grant) {
 		g.InterfaceID = binary.BigEndian.Uint64(id)
 	}
 	g.Pool4, g.Pool6 = a.Attributes.FindText(radius.FramedPool), a.Attributes.FindText(radius.FramedIPv6Pool)
+	g.PoolDelegated = a.Attributes.FindText(radius.DelegatedIPv6Pool)
 	grantRoutes(&g, &a.Attributes)
 	g.SessionLimit, _ = a.Attributes.FindSeconds(radius.SessionTimeout)
 	g.IdleLimit, _ = a.Attributes.FindSeconds(radius.IdleTimeout)
