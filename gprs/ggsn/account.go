@@ -17,6 +17,10 @@ type Account struct {
 	Origin
 	// Class is what [Grant] had of it, to be told with each event (RFC 2865 section 5.25).
 	Class [][]byte
+	// Pool6 and PoolDelegated are the pools that [Grant] has named, and of which the session's prefixes are.
+	Pool6, PoolDelegated string
+	// Local tells that the terminal came in by [APN].Fallback.
+	Local bool
 }
 
 // Origin is what a Create Request says of its terminal besides who it is.
@@ -49,7 +53,10 @@ func (e *Engine) account(h handle, a *access, m *gtp.CreateRequest, g *Grant, c 
 	from, _ := originOf(m)
 	made := &accounting{Account: &Account{Origin: from}, told: c.at}
 	if g != nil {
-		made.Class, made.interim = g.Class, g.Interim
+		made.Class, made.interim, made.Local = g.Class, g.Interim, g.local(a)
+		if e.sessions.at(h).has.has(TypeIPv6) && !g.Prefix6.IsValid() {
+			made.Pool6, made.PoolDelegated = g.Pool6, g.PoolDelegated
+		}
 	}
 	made.told -= head(h, made.every(a))
 	if e.settings.Records {
@@ -125,11 +132,12 @@ func (e *Engine) Close(now time.Time, out *Output) {
 	}
 }
 
-// storedAccount is followed by the name of its user, by its location and its CAMEL information, and by the
-// values of its class: each behind its length, of two octets.
+// storedAccount is followed by the name of its user, by its location and its CAMEL information, by its pools, and
+// by the values of its class: each behind its length, of two octets.
 type storedAccount struct {
 	Told, Interim int64
 	Tariff        int64
+	Local         bool
 	Origin        struct { // of each what it is, if it is there
 		Selection, Charging, RAT, IMEI, Network, Location, TimeZone bool
 	}
@@ -144,7 +152,7 @@ type storedAccount struct {
 
 func (of *accounting) appendStored(b []byte) []byte {
 	r := storedAccount{
-		Told: int64(of.told), Interim: int64(of.interim), Tariff: of.tariff, Classes: uint16(len(of.Class)),
+		Told: int64(of.told), Interim: int64(of.interim), Tariff: of.tariff, Local: of.Local, Classes: uint16(len(of.Class)),
 		Selection: of.Selection.Value, Charging: of.Charging.Value, RAT: of.RAT.Value, IMEI: of.IMEI.Value,
 		Network: of.Network.Value, TimeZone: of.TimeZone.Value,
 	}
@@ -152,6 +160,7 @@ func (of *accounting) appendStored(b []byte) []byte {
 	r.Origin.Network, r.Origin.Location, r.Origin.TimeZone = of.Network.Present, of.Location.Present, of.TimeZone.Present
 	b = appendOctets(appendRecord(b, &r), of.User)
 	b = appendOctets(appendOctets(b, of.Location.Value.Append(nil)), of.CAMEL)
+	b = appendOctets(appendOctets(b, []byte(of.Pool6)), []byte(of.PoolDelegated))
 	for _, class := range of.Class {
 		b = appendOctets(b, class)
 	}
@@ -168,21 +177,21 @@ func (r *resuming) account() (*accounting, bool) {
 	if !r.record(&in) {
 		return nil, false
 	}
-	of := &accounting{Account: new(Account), told: time.Duration(in.Told), interim: time.Duration(in.Interim), tariff: in.Tariff}
+	of := &accounting{Account: &Account{Local: in.Local}, told: time.Duration(in.Told), interim: time.Duration(in.Interim), tariff: in.Tariff}
 	of.Selection = gtp.Optional[gtp.SelectionMode]{Value: in.Selection, Present: in.Origin.Selection}
 	of.Charging = gtp.Optional[uint16]{Value: in.Charging, Present: in.Origin.Charging}
 	of.RAT = gtp.Optional[gtp.RATType]{Value: in.RAT, Present: in.Origin.RAT}
 	of.IMEI = gtp.Optional[gtp.IMEI]{Value: in.IMEI, Present: in.Origin.IMEI}
 	of.Network = gtp.Optional[gtp.PLMN]{Value: in.Network, Present: in.Origin.Network}
 	of.TimeZone = gtp.Optional[gtp.TimeZone]{Value: in.TimeZone, Present: in.Origin.TimeZone}
-	var octets [3][]byte
+	var octets [5][]byte
 	for i := range octets {
 		var ok bool
 		if octets[i], ok = r.octets(); !ok {
 			return nil, false
 		}
 	}
-	of.User, of.CAMEL = octets[0], octets[2]
+	of.User, of.CAMEL, of.Pool6, of.PoolDelegated = octets[0], octets[2], string(octets[3]), string(octets[4])
 	if l, ok := gtp.ParseLocation(octets[1]); in.Origin.Location && ok {
 		of.Location = gtp.Some(l)
 	}

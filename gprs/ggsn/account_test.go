@@ -176,6 +176,62 @@ func TestAccountPlace(t *testing.T) {
 	}
 }
 
+// TestAccountLost tells of the end of each context of an SGSN that does not answer any more, or has restarted, with
+// what it has carried until then, and of no other one's.
+func TestAccountLost(t *testing.T) {
+	for why, lose := range map[End]func(*world){
+		EndPath: func(w *world) {
+			w.from = other // which answers
+			for range 400 {
+				echoes := ofType(w.tick(time.Second), gtp.TypeEchoRequest)
+				if len(w.told(ContextDeleted)) > 0 {
+					return
+				}
+				for _, d := range echoes {
+					if d.To.Addr() == other {
+						w.reply(d, &gtp.EchoResponse{})
+					}
+				}
+				w.out.Reset()
+			}
+		},
+		EndPeerRestart: func(w *world) {
+			w.from = sgsn
+			m := w.createRequest(testIMSI(9), "internet", gtp.PDPTypeIPv4)
+			m.Recovery, m.TEIDControl = gtp.Some(uint8(2)), gtp.Some(uint32(0x9000))
+			w.create(m)
+			w.out.Reset()
+			w.tick(0)
+		},
+	} {
+		t.Run(why.String(), func(t *testing.T) {
+			w := newWorld(t, func(s *Settings) {
+				s.EchoInterval, s.PathHold = time.Minute, 2*time.Minute
+				s.APNs[0].Account = true
+			})
+			w.from = other
+			w.open(3, "internet", gtp.PDPTypeIPv4)
+			w.from = sgsn
+			for n := range 2 {
+				m := w.createRequest(testIMSI(n+1), "internet", gtp.PDPTypeIPv4)
+				m.Recovery, m.TEIDData = gtp.Some(uint8(1)), uint32(0x1001+n)
+				c := w.create(m)
+				w.up(c, udp4(c.four(), server, 64, 100))
+			}
+			lose(w)
+			ended := w.told(ContextDeleted)
+			if len(ended) != 2 {
+				t.Fatalf("told of %d ends; ended %v", len(ended), w.e.stats.Ended)
+			}
+			for _, e := range ended {
+				if e.End != why || !e.Last || e.Peer != sgsn || e.Context.Account == nil || e.Context.Up != (Traffic{1, 128}) {
+					t.Errorf("told %+v", e)
+				}
+			}
+		})
+	}
+}
+
 // TestAccountSpread spreads the updates of sessions that began together over the interval, in the first one,
 // in those that follow, and after a time in which none could be told.
 func TestAccountSpread(t *testing.T) {

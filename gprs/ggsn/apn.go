@@ -92,6 +92,8 @@ type APN struct {
 	SessionLimit, IdleLimit time.Duration
 	// Authorize lets a terminal in that somebody else has granted it: see [Engine.Authorize].
 	Authorize bool
+	// Fallback lets terminals in where nobody says whether they may, as if nobody were to be asked.
+	Fallback bool
 	// Account has events of contexts tell of the [Account] of their session. Interim is how often
 	// ContextCounted tells of a session; 0: as [Grant] says.
 	Account bool

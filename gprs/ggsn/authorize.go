@@ -5,6 +5,7 @@ package ggsn
 import (
 	"bytes"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
@@ -40,6 +41,9 @@ type Grant struct {
 	// Pool4 and Pool6 name the parts of the pools of which it gets the others: see [APN].Named. Empty: none of
 	// these.
 	Pool4, Pool6 string
+	// PoolDelegated names that of the prefix which is delegated to the terminal. Where the access point has that and
+	// the link's of one lease, it is Pool6, too; elsewhere there are no such pools, and it says nothing.
+	PoolDelegated string
 	// Routes lead to what is behind the terminal; of those that are delegated the first counts. MalformedRoutes is
 	// how many more were named that cannot be read.
 	Routes          []Route
@@ -61,8 +65,19 @@ type Verdict uint8
 const (
 	Granted Verdict = iota
 	Refused
-	Unknown // nobody has said
+	Challenged // refused: a question has no way to the terminal (RFC 2865 section 4.4)
+	Unknown    // nobody has said; see [APN].Fallback
+	Superseded // a later request for the same context counts
+	numVerdicts
 )
+
+// NumVerdicts is the number of verdicts, for an array of counters.
+const NumVerdicts = int(numVerdicts)
+
+var verdictNames = [numVerdicts]string{"granted", "refused", "challenged", "unanswered", "superseded"}
+
+// String returns the name of the verdict, stable and fit for a counter's label.
+func (v Verdict) String() string { return verdictNames[v] }
 
 // heldCreate is a Create Request that waits.
 type heldCreate struct {
@@ -118,6 +133,15 @@ func (h *held) next() time.Duration {
 	return h.queue[0].until
 }
 
+// enqueue adds one behind those whose time is over before its own, or with it.
+func (h *held) enqueue(one *heldCreate) {
+	at := len(h.queue)
+	for at > 0 && h.queue[at-1].until > one.until {
+		at--
+	}
+	h.queue = slices.Insert(h.queue, at, one)
+}
+
 // take takes one out.
 func (h *held) take(ticket uint64) *heldCreate {
 	one := h.byTicket[ticket]
@@ -143,8 +167,11 @@ func (e *Engine) ask(t *transaction, m *gtp.CreateRequest, made *session) gtp.Ca
 		key: t.heldKey(), of: heldContextOf(made.tid, made.marks), node: e.peers.at(made.peer).addr, ticket: e.held.ticket, socket: t.socket, from: t.from,
 		message: append([]byte(nil), t.message...), until: t.at + e.patience(),
 	}
+	if e.accessPoint(made).Fallback {
+		one.until -= e.settings.T3Response / 2 // so that the SGSN still waits
+	}
 	e.held.byKey[one.key], e.held.byOf[one.of], e.held.byTicket[one.ticket] = one, one, one
-	e.held.queue = append(e.held.queue, one)
+	e.held.enqueue(one)
 	e.stats.Asked++
 	info := e.describeSession(made)
 	info.NSAPI, info.QoS = made.tid.NSAPI(), m.QoS
@@ -211,6 +238,7 @@ func (e *Engine) heldDue(c call) {
 
 // goOn handles a request anew, of which is known whether it is granted.
 func (e *Engine) goOn(one *heldCreate, g *Grant, c call) {
+	e.stats.Verdicts[g.Verdict]++
 	t := transaction{call: c, socket: one.socket, from: one.from, message: one.message, hash: one.key.hash, grant: g}
 	if h := e.byAddress[addressKey(one.node.As16())]; h != 0 && one.ticket <= e.peers.at(h).forgotten {
 		e.stats.Dropped[CreateForgotten]++
@@ -233,15 +261,18 @@ func (e *Engine) goOn(one *heldCreate, g *Grant, c call) {
 // supersede refuses a request that waits, since a later one for the same context counts (TS 29.060 section
 // 7.3.1): its SGSN, which may be another one by now, need not repeat it.
 func (e *Engine) supersede(one *heldCreate, c call) {
-	e.goOn(e.held.take(one.ticket), &Grant{Verdict: Unknown}, c)
+	e.goOn(e.held.take(one.ticket), &Grant{Verdict: Superseded}, c)
 }
 
-// granted returns the cause for which a request is not granted, if it is not.
-func (g *Grant) cause() gtp.Cause {
+// local reports whether a terminal comes in though nobody has said that it may.
+func (g *Grant) local(a *access) bool { return g != nil && g.Verdict == Unknown && a.Fallback }
+
+// cause returns that for which a request is not granted, if it is not.
+func (g *Grant) cause(a *access) gtp.Cause {
 	switch {
-	case g == nil || g.Verdict == Granted:
+	case g == nil || g.Verdict == Granted || g.local(a):
 		return 0
-	case g.Verdict == Refused:
+	case g.Verdict == Refused || g.Verdict == Challenged:
 		return gtp.CauseUserAuthentication
 	}
 	return gtp.CauseSystemFailure
@@ -274,6 +305,21 @@ func (g *Grant) wanted(asked gtp.EndUserAddress, own *Service) (gtp.EndUserAddre
 		asked.IPv6, given = g.Prefix6.Addr(), given|TypeIPv6
 	}
 	return asked, given
+}
+
+// settle has both pools of prefixes be the one that the lease is of, which holds them (RFC 6911 section 2.4), and
+// reports whether they can be.
+func (g *Grant) settle(a *access) bool {
+	switch {
+	case g == nil || g.PoolDelegated == "":
+	case a.Delegate == 0:
+		g.PoolDelegated = ""
+	case g.Pool6 == "":
+		g.Pool6 = g.PoolDelegated
+	default:
+		return g.Pool6 == g.PoolDelegated
+	}
+	return true
 }
 
 // partOf names the part of a family's pools of which a terminal gets any.

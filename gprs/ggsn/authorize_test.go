@@ -102,6 +102,7 @@ func TestNotAuthorized(t *testing.T) {
 		want  gtp.Cause
 	}{
 		{Grant{Verdict: Refused}, gtp.CauseUserAuthentication},
+		{Grant{Verdict: Challenged}, gtp.CauseUserAuthentication},
 		{Grant{Verdict: Unknown}, gtp.CauseSystemFailure},
 		{Grant{Address4: netip.MustParseAddr("10.99.0.1")}, gtp.CauseUnknownPDPType},
 	} {
@@ -145,6 +146,48 @@ func TestNobodyAuthorizes(t *testing.T) {
 		t.Error("a late grant counts")
 	}
 	w.empty()
+}
+
+// TestFallback lets a terminal in of which nobody says whether it may, while its SGSN still waits, where that is
+// the policy of its access point: not one that is refused, or whose request does not count any more.
+func TestFallback(t *testing.T) {
+	w := newAuthorized(t, func(s *Settings) { s.APNs[0].Fallback, s.APNs[0].Account = true, true })
+	for verdict, want := range map[Verdict]gtp.Cause{
+		Unknown: gtp.CauseAccepted, Refused: gtp.CauseUserAuthentication, Challenged: gtp.CauseUserAuthentication,
+	} {
+		_, a := w.asks(w.createRequest(testIMSI(int(verdict)), "internet", gtp.PDPTypeIPv4))
+		var r gtp.CreateResponse
+		if w.answer(w.authorize(a.Ticket, Grant{Verdict: verdict}), &r); r.Cause != want || w.e.stats.Verdicts[verdict] != 1 {
+			t.Errorf("%v: %v; counted %v", verdict, r.Cause, w.e.stats.Verdicts)
+		}
+		if r.Cause.Accepted() && !w.told(ContextCreated)[0].Context.Account.Local {
+			t.Errorf("%v: its account says that a server let it in", verdict)
+		}
+	}
+	w.asks(w.createRequest(testIMSI(10), "inet6", gtp.PDPTypeIPv6)) // which has no such policy
+	w.asks(w.createRequest(testIMSI(11), "internet", gtp.PDPTypeIPv4))
+	w.asks(w.createRequest(testIMSI(12), "internet", gtp.PDPTypeIPv4))
+	got := w.tick(w.e.patience() - w.e.settings.T3Response/2)
+	if made := ofType(got, gtp.TypeCreateResponse); len(made) != 2 || w.e.contexts.used() != 3 || w.e.Sizes().Waiting != 1 {
+		t.Errorf("%d answers, %d contexts, %d wait", len(made), w.e.contexts.used(), w.e.Sizes().Waiting)
+	}
+	if lost := w.succeed(w.e.settings, w.e.AppendState(nil)); lost != 0 {
+		t.Fatal(lost)
+	}
+	for _, x := range w.list() {
+		if !x.Account.Local {
+			t.Errorf("after a restart the account of %v says that a server let it in", x.IMSI)
+		}
+	}
+	w.asks(w.createRequest(testIMSI(13), "internet", gtp.PDPTypeIPv4))
+	w.seq++
+	got = w.raw(pathControl, w.encode(gtp.Header{Version: gtp.V1, HasSequence: true, Sequence: w.seq}, w.createRequest(testIMSI(13), "internet", gtp.PDPTypeIPv4)))
+	if refused := causes(w, got, w.seq-1); len(refused) != 1 || refused[0] != gtp.CauseSystemFailure {
+		t.Errorf("the request before was answered %v", refused)
+	}
+	if w.authorize(w.out.Asks[0].Ticket, Grant{}); w.e.stats.Verdicts[Superseded] != 1 || w.e.stats.Verdicts[Granted] != 1 {
+		t.Errorf("counted %v", w.e.stats.Verdicts)
+	}
 }
 
 // TestTerms ends a session when it was granted to, also after a restart, whatever its access

@@ -249,6 +249,59 @@ func TestRoutesStay(t *testing.T) {
 	}
 }
 
+// TestDelegatedPool: the pool that is named for delegated prefixes is that of the whole lease where there are such
+// prefixes, and cannot be another than the link's; elsewhere it says nothing. Accounts name the pools, also after a
+// restart.
+func TestDelegatedPool(t *testing.T) {
+	gold := netip.MustParsePrefix("2001:db8:6008::/46")
+	w := newAuthorized(t, func(s *Settings) {
+		a := &s.APNs[1]
+		a.Delegate, a.DHCP, a.DelegationTime = 56, true, time.Hour
+		a.Named = []pool.Part{{Name: "gold", Prefix: gold}}
+		a.Account, s.APNs[2].Account = true, true
+	})
+	for n, one := range []struct {
+		apn                      string
+		named, namedDelegated    string
+		cause                    gtp.Cause
+		account, accountDelegate string
+	}{
+		{"inet6", "", "gold", gtp.CauseAccepted, "gold", "gold"},
+		{"inet6", "gold", "gold", gtp.CauseAccepted, "gold", "gold"},
+		{"inet6", "gold", "", gtp.CauseAccepted, "gold", ""},
+		{"inet6", "gold", "silver", gtp.CauseUnknownPDPType, "", ""},
+		{"inet6", "", "silver", gtp.CauseUnknownPDPType, "", ""},
+		{"dual", "", "silver", gtp.CauseAccepted, "", ""},
+	} {
+		unknown := w.e.stats.PoolsUnknown
+		m := w.createRequest(testIMSI(n), one.apn, gtp.PDPTypeIPv6)
+		m.TEIDData = 0x1000 + uint32(n)
+		_, a := w.asks(m)
+		var r gtp.CreateResponse
+		if w.answer(w.authorize(a.Ticket, Grant{Pool6: one.named, PoolDelegated: one.namedDelegated}), &r); r.Cause != one.cause {
+			t.Errorf("%+v: %v", one, r.Cause)
+		}
+		if !r.Cause.Accepted() {
+			if w.e.stats.PoolsUnknown != unknown+1 {
+				t.Errorf("%+v: %d are counted", one, w.e.stats.PoolsUnknown-unknown)
+			}
+			continue
+		}
+		if in := gold.Contains(r.EndUserAddress.Value.IPv6); in != (one.account != "") {
+			t.Errorf("%+v: %v", one, r.EndUserAddress.Value.IPv6)
+		}
+		if lost := w.succeed(w.e.settings, w.e.AppendState(nil)); lost != 0 {
+			t.Fatal(lost)
+		}
+		w.e.Contexts(Selection{IMSI: testIMSI(n)}, 0, 10, func(x ContextInfo) bool {
+			if of := x.Account; of.Pool6 != one.account || of.PoolDelegated != one.accountDelegate {
+				t.Errorf("%+v: its account has %q and %q", one, of.Pool6, of.PoolDelegated)
+			}
+			return true
+		})
+	}
+}
+
 // TestNamedPools gives addresses of a part of the pools to whom it is named for, and to nobody else; a name
 // that there is not refuses the context, and gives nothing.
 func TestNamedPools(t *testing.T) {

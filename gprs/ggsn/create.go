@@ -88,8 +88,12 @@ func (e *Engine) createPrimary(t *transaction, m *gtp.CreateRequest, made *sessi
 	if made.has, cause = a.choose(m, may); !cause.Accepted() {
 		return 0, cause
 	}
-	if cause := t.grant.cause(); cause != 0 {
+	if cause := t.grant.cause(a); cause != 0 {
 		return 0, cause
+	}
+	if made.has.has(TypeIPv6) && !t.grant.settle(a) {
+		e.stats.PoolsUnknown++
+		return 0, gtp.CauseUnknownPDPType
 	}
 	if t.grant == nil { // of one that has waited, it was heard when it came
 		e.heardCounter(t, control, m.Recovery, 0)

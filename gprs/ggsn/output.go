@@ -131,11 +131,12 @@ const (
 	EndPeerUnknown             // the SGSN did not know it, when it was asked to change it
 	EndSettings                // the settings no longer have what it needs
 	EndStopped                 // the node stops
+	EndRestart                 // a restart has lost others, so that SGSNs take all for lost
 	numEnds
 )
 
 var endNames = [numEnds]string{
-	"peer", "recreated", "peer_restart", "path", "error_indication", "session_limit", "idle", "admin", "peer_unknown", "settings", "stopped",
+	"peer", "recreated", "peer_restart", "path", "error_indication", "session_limit", "idle", "admin", "peer_unknown", "settings", "stopped", "node_restart",
 }
 
 // String returns the name of the reason.

@@ -87,7 +87,7 @@ func causeOfEnd(why End) gtp.Optional[gtp.Cause] {
 		return gtp.Some(gtp.CausePDPInactivity)
 	case EndPath:
 		return gtp.Some(gtp.CauseMSNotGPRSResponding)
-	case EndSettings, EndSessionLimit:
+	case EndSettings, EndRestart, EndSessionLimit:
 		return gtp.Some(gtp.CauseReactivationRequested)
 	}
 	return gtp.Optional[gtp.Cause]{}

@@ -45,7 +45,7 @@ func Resume(s Settings, state []byte, now time.Time, random io.Reader) (e *Engin
 func (r *resuming) endAll() {
 	for h := handle(1); h <= r.sessions.last; h++ {
 		if r.sessions.at(h).first != 0 {
-			r.endLater(h, EndSettings, r.call.at)
+			r.endLater(h, EndRestart, r.call.at)
 		}
 	}
 }

@@ -63,6 +63,9 @@ func TestResumeSettings(t *testing.T) {
 			if left := w.e.contexts.used(); (left == 0) != (tt.lost > 0) {
 				t.Errorf("%d are left", left)
 			}
+			if ended := w.e.stats.Ended[EndRestart]; tt.lost > 0 && ended != uint64(3-tt.lost) {
+				t.Errorf("%d ended by the restart: %v", ended, w.e.stats.Ended)
+			}
 		})
 	}
 }

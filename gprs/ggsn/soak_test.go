@@ -63,7 +63,7 @@ func TestSoak(t *testing.T) {
 		t.Errorf("the engine was replaced %d times", s.resets)
 	}
 	for why, n := range s.ended {
-		if n == 0 && End(why) != EndRecreated && End(why) != EndSettings && End(why) != EndStopped {
+		if n == 0 && End(why) != EndRecreated && End(why) != EndSettings && End(why) != EndStopped && End(why) != EndRestart {
 			t.Errorf("no context ended by %v: %v", End(why), s.ended)
 		}
 	}

@@ -26,6 +26,8 @@ type Stats struct {
 	// Asked are Create Requests that waited to be authorized; GrantsLate are the answers that came
 	// when they had waited too long.
 	Asked, GrantsLate uint64
+	// Verdicts are what became of those that waited.
+	Verdicts [NumVerdicts]uint64
 	// PoolsUnknown were named for terminals, whose access point has none of the name.
 	PoolsUnknown uint64
 	// Renumbered are sessions that got another prefix, RenumberWaits the times that none was free for one.

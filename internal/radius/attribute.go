@@ -65,6 +65,8 @@ const (
 	FramedIPv6Route      = rfc3162.FramedIPv6Route_Type
 	DelegatedIPv6Prefix  = rfc4818.DelegatedIPv6Prefix_Type
 	FramedIPv6Address    = rfc6911.FramedIPv6Address_Type
+	DNSServerIPv6Address = rfc6911.DNSServerIPv6Address_Type
+	DelegatedIPv6Pool    = rfc6911.DelegatedIPv6PrefixPool_Type
 	ErrorCauseType       = rfc3576.ErrorCause_Type
 )
 
@@ -89,25 +91,27 @@ const (
 
 // Values of attributes.
 const (
-	ServiceFramed            = 2  // Service-Type
-	FramedGPRS               = 7  // Framed-Protocol: GPRS PDP Context (TS 29.061 section 16.4)
-	PortWirelessOther        = 18 // NAS-Port-Type
-	AuthenticRADIUS          = 1  // Acct-Authentic
-	AuthenticLocal           = 2
-	AcctStart                = 1 // Acct-Status-Type
-	AcctStop                 = 2
-	AcctInterim              = 3
-	AcctOn                   = 7
-	AcctOff                  = 8
-	UserRequest              = 1 // Acct-Terminate-Cause (RFC 2866 section 5.10)
-	LostCarrier              = 2
-	LostService              = 3
-	IdleEnd                  = 4
-	SessionEnd               = 5
-	AdminReset               = 6
-	AdminReboot              = 7
-	NASRequest               = 10
-	Vendor3GPP        uint32 = 10415
+	ServiceFramed             = 2  // Service-Type
+	FramedGPRS                = 7  // Framed-Protocol: GPRS PDP Context (TS 29.061 section 16.4)
+	PortWirelessOther         = 18 // NAS-Port-Type
+	AuthenticRADIUS           = 1  // Acct-Authentic
+	AuthenticLocal            = 2
+	AcctStart                 = 1 // Acct-Status-Type
+	AcctStop                  = 2
+	AcctInterim               = 3
+	AcctOn                    = 7
+	AcctOff                   = 8
+	UserRequest               = 1 // Acct-Terminate-Cause (RFC 2866 section 5.10)
+	LostCarrier               = 2
+	LostService               = 3
+	IdleEnd                   = 4
+	SessionEnd                = 5
+	AdminReset                = 6
+	AdminReboot               = 7
+	NASError                  = 9
+	NASReboot                 = 11
+	ServiceUnavailable        = 15
+	Vendor3GPP         uint32 = 10415
 )
 
 // maxValue is how long the value of an attribute can be, and usualNumber how many attributes there is room for at once.

@@ -31,13 +31,14 @@ var causeOf = [ggsn.NumEnds]uint32{
 	ggsn.EndRecreated:    radius.LostCarrier, // the terminal had lost it
 	ggsn.EndPeerRestart:  radius.LostService,
 	ggsn.EndPath:         radius.LostService,
-	ggsn.EndErrorReport:  radius.LostService,
+	ggsn.EndErrorReport:  radius.NASError, // the two ends did not agree any more
 	ggsn.EndSessionLimit: radius.SessionEnd,
 	ggsn.EndIdle:         radius.IdleEnd,
 	ggsn.EndAdmin:        radius.AdminReset,
-	ggsn.EndPeerUnknown:  radius.LostService,
-	ggsn.EndSettings:     radius.NASRequest,
+	ggsn.EndPeerUnknown:  radius.NASError,
+	ggsn.EndSettings:     radius.ServiceUnavailable,
 	ggsn.EndStopped:      radius.AdminReboot,
+	ggsn.EndRestart:      radius.NASReboot,
 }
 
 // attributes are those of the Accounting-Request for an event of a context (TS 29.061 section
@@ -50,11 +51,13 @@ func (a *asker) attributes(e *ggsn.Event) (to radius.Attributes) {
 	to.Text(radius.UserName, userName(x, of.user))
 	a.terminal(&to, x)
 	to.GPPInteger(gppChargingID, x.ChargingID)
-	to.Integer(radius.AcctAuthentic, authentic(of))
+	to.Integer(radius.AcctAuthentic, authentic(of, x.Account))
 	for _, class := range x.Account.Class {
 		to.Octets(radius.Class, class)
 	}
 	addresses(&to, x)
+	to.Text(radius.FramedIPv6Pool, x.Account.Pool6)
+	to.Text(radius.DelegatedIPv6Pool, x.Account.PoolDelegated)
 	filters(&to, x.Filters)
 	if of.marked {
 		to.GPP(gppDSCP, []byte{x.DSCP})
@@ -107,9 +110,9 @@ func addresses(to *radius.Attributes, x *ggsn.ContextInfo) {
 	}
 }
 
-// authentic is who let terminals in: a server, or this node.
-func authentic(of toldOf) uint32 {
-	if of.granted {
+// authentic is who let a terminal in: a server, or this node.
+func authentic(of toldOf, account *ggsn.Account) uint32 {
+	if of.granted && !account.Local {
 		return radius.AuthenticRADIUS
 	}
 	return radius.AuthenticLocal

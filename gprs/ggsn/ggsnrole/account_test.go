@@ -132,14 +132,18 @@ func TestAccountingRequest(t *testing.T) {
 	}
 }
 
-// TestAccountingCauses has a cause for each end of a context.
+// TestAccountingCauses has a cause for each end of a context, by the numbers of RFC 2866 section 5.10.
 func TestAccountingCauses(t *testing.T) {
+	want := [ggsn.NumEnds]uint32{
+		ggsn.EndPeer: 1, ggsn.EndRecreated: 2, ggsn.EndPeerRestart: 3, ggsn.EndPath: 3, ggsn.EndIdle: 4, ggsn.EndSessionLimit: 5, ggsn.EndAdmin: 6,
+		ggsn.EndStopped: 7, ggsn.EndErrorReport: 9, ggsn.EndPeerUnknown: 9, ggsn.EndRestart: 11, ggsn.EndSettings: 15,
+	}
+	a := newAccountant(t)
 	for end := range ggsn.End(ggsn.NumEnds) {
-		a := newAccountant(t)
 		e := told(ggsn.ContextDeleted, end)
 		to := a.attributes(&e)
-		if cause, ok := to.FindInteger(radius.AcctTerminateCause); !ok || cause == 0 || cause > 18 {
-			t.Errorf("%v: %d", end, cause)
+		if cause, _ := to.FindInteger(radius.AcctTerminateCause); cause != want[end] || cause == 0 {
+			t.Errorf("%v: %d, want %d", end, cause, want[end])
 		}
 	}
 }

@@ -47,6 +47,7 @@ type APN struct {
 	ICMPErrors                       bool
 	SessionLimit, IdleLimit          time.Duration
 	Authenticate                     Authenticate
+	RADIUSFallback                   Fallback
 	RADIUSUser                       UserName
 	Accounting                       AccountTo
 	AccountingInterval               time.Duration // 0: as the server says
@@ -165,7 +166,9 @@ func (a *APN) keys() []key.Key {
 		key.Of("session_limit", &a.SessionLimit, "0s", orZero(key.Duration(time.Second, 365*24*time.Hour)), key.Live, `How long contexts last at most; "0s" is no limit.`),
 		key.Of("idle_limit", &a.IdleLimit, "0s", orZero(key.Duration(time.Second, week)), key.Live, "How long they last without a packet of the terminal; the same."),
 		key.Of("authenticate", &a.Authenticate, string(ByNobody), key.OneOf(ByNobody, ByRADIUS), key.Live,
-			`Who says which terminals may come in: "radius" asks the servers of [[ggsn.radius]]; "none" lets all in that the SGSN does. Without an answer a terminal is refused with cause 204, by a refusal with 209.`),
+			`Who says which terminals may come in: "radius" asks the servers of [[ggsn.radius]]; "none" lets all in that the SGSN does. A terminal that they refuse gets cause 209.`),
+		key.Of("radius_fallback", &a.RADIUSFallback, string(FallbackReject), key.OneOf(FallbackReject, FallbackLocal), key.Live,
+			`What becomes of a terminal for which no server answers in time: "reject" refuses it with cause 204; "local" lets it in as "none" does, whatever its password.`),
 		key.Of("radius_user", &a.RADIUSUser, string(UserOfTerminal), key.OneOf(UserOfTerminal, UserOfMSISDN, UserOfIMSI), key.Live,
 			`What they are called there: "terminal" is the name that they give, with their password, and if they give none their MSISDN, or IMSI; "msisdn" and "imsi" are always these, and the password is the same.`),
 		key.Of("accounting", &a.Accounting, string(ToNobody), key.OneOf(ToNobody, ToRADIUS, ToFile), key.Live,

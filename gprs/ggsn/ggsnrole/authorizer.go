@@ -75,8 +75,10 @@ func identify(r *radius.Request, ask *ggsn.Ask, by UserName) {
 func grantOf(a *radius.Answer) (g ggsn.Grant) {
 	switch a.Code {
 	case radius.AccessAccept:
-	case radius.AccessReject, radius.AccessChallenge: // a challenge has no way to the terminal (RFC 2865 section 4.4)
+	case radius.AccessReject:
 		return ggsn.Grant{Verdict: ggsn.Refused}
+	case radius.AccessChallenge:
+		return ggsn.Grant{Verdict: ggsn.Challenged}
 	default:
 		return ggsn.Grant{Verdict: ggsn.Unknown}
 	}
@@ -89,6 +91,7 @@ func grantOf(a *radius.Answer) (g ggsn.Grant) {
 		g.InterfaceID = binary.BigEndian.Uint64(id)
 	}
 	g.Pool4, g.Pool6 = a.Attributes.FindText(radius.FramedPool), a.Attributes.FindText(radius.FramedIPv6Pool)
+	g.PoolDelegated = a.Attributes.FindText(radius.DelegatedIPv6Pool)
 	grantRoutes(&g, &a.Attributes)
 	g.SessionLimit, _ = a.Attributes.FindSeconds(radius.SessionTimeout)
 	g.IdleLimit, _ = a.Attributes.FindSeconds(radius.IdleTimeout)
@@ -132,6 +135,9 @@ func (a *authorizer) collect(emit func(role.Metric), of *ggsn.Stats, waiting int
 		return
 	}
 	emit(role.Level("authorizing", "Create Requests that wait for RADIUS servers.", float64(waiting)))
+	for v := range ggsn.Verdict(ggsn.NumVerdicts) {
+		emit(role.Metric{Name: "authorizations_total", Kind: role.Counter, Help: "Create Requests that waited for RADIUS servers, by what became of them.", Reason: v.String(), Value: float64(of.Verdicts[v])})
+	}
 	emit(role.Count("authorized_late_total", "Answers of RADIUS servers, or their silence, that came when the SGSN waited no more.", of.GrantsLate))
 	a.asker.collect(emit, "radius")
 }

@@ -93,6 +93,15 @@ const (
 	ByRADIUS Authenticate = "radius"
 )
 
+// Fallback is what becomes of terminals that no server answers for.
+type Fallback string
+
+// The policies.
+const (
+	FallbackReject Fallback = "reject"
+	FallbackLocal  Fallback = "local"
+)
+
 // AccountTo is who is told of contexts.
 type AccountTo string
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"syscall"
@@ -220,16 +221,60 @@ func TestRADIUSAway(t *testing.T) {
 	}
 }
 
+// TestRADIUSFallback lets terminals in while no server answers, where that is the policy, and refuses those that the
+// server does once it is there.
+func TestRADIUSFallback(t *testing.T) {
+	c := newRADIUSCore(t, nodeAddr[false].String(), "radius_fallback = \"local\"\n")
+	c.serve(t)
+	if r := c.attach(t, 1, withPAP("nemo", "sine")); r.Cause != gtp.CauseAccepted {
+		t.Errorf("without a server: %v", r.Cause)
+	}
+	c.startFreeRADIUS(t, netip.AddrPortFrom(nodeAddr[false], 1812), "xyzzy5461")
+	await(t, func() bool { return c.attach(t, 1, withPAP("nemo", "sine")).Cause == gtp.CauseUserAuthentication })
+}
+
+// TestGrantOf has what answers grant, within the bounds of their attributes.
+func TestGrantOf(t *testing.T) {
+	any4 := func(last byte) func(*radius.Attributes) {
+		return func(a *radius.Attributes) { a.Octets(radius.FramedIPAddress, []byte{255, 255, 255, last}) }
+	}
+	interim := func(seconds uint32) func(*radius.Attributes) {
+		return func(a *radius.Attributes) { a.Integer(radius.AcctInterimInterval, seconds) }
+	}
+	for _, one := range []struct {
+		what string
+		code radius.Code
+		add  func(*radius.Attributes)
+		want ggsn.Grant
+	}{
+		{"the node chooses the address", radius.AccessAccept, any4(254), ggsn.Grant{}},
+		{"the terminal does", radius.AccessAccept, any4(255), ggsn.Grant{}},
+		{"an interval below the least", radius.AccessAccept, interim(30), ggsn.Grant{Interim: time.Minute}},
+		{"the least", radius.AccessAccept, interim(60), ggsn.Grant{Interim: time.Minute}},
+		{"a longer one", radius.AccessAccept, interim(61), ggsn.Grant{Interim: 61 * time.Second}},
+		{"none", radius.AccessAccept, interim(0), ggsn.Grant{}},
+		{"a refusal", radius.AccessReject, interim(61), ggsn.Grant{Verdict: ggsn.Refused}},
+		{"a challenge", radius.AccessChallenge, interim(61), ggsn.Grant{Verdict: ggsn.Challenged}},
+		{"silence", 0, interim(61), ggsn.Grant{Verdict: ggsn.Unknown}},
+	} {
+		var said radius.Attributes
+		one.add(&said)
+		if got := grantOf(&radius.Answer{Code: one.code, Attributes: said}); !reflect.DeepEqual(got, one.want) {
+			t.Errorf("%s: %+v, want %+v", one.what, got, one.want)
+		}
+	}
+}
+
 // TestRADIUSKeys has what the keys of RADIUS say in the engine and the client.
 func TestRADIUSKeys(t *testing.T) {
 	configtest.InEffect(t, "ggsn", "radius_timeout", "radius_tries", "radius_dead_time", "max_authorizing")
 	configtest.InEffect(t, "ggsn", "radius", "mnc_digits", "plmn")
 	configtest.InEffect(t, "ggsn.radius", "address", "port", "secret_file", "signed")
-	configtest.InEffect(t, "ggsn.apn", "authenticate", "radius_user")
+	configtest.InEffect(t, "ggsn.apn", "authenticate", "radius_user", "radius_fallback")
 	secret := filepath.Join(t.TempDir(), "secret")
 	writePrivate(t, secret, "xyzzy5461\n")
 	cfg := written(t, fmt.Sprintf("mnc_digits = 3\nplmn = \"240007\"\nradius_timeout = \"3s\"\nradius_tries = 4\nradius_dead_time = \"5s\"\nmax_authorizing = 6\n[[ggsn.radius]]\naddress = \"192.0.2.10\"\nport = 1645\nsigned = false\nsecret_file = %q\n", secret),
-		"authenticate = \"radius\"\nradius_user = \"imsi\"")
+		"authenticate = \"radius\"\nradius_user = \"imsi\"\nradius_fallback = \"local\"")
 	s, err := cfg.radiusSettings(Authentication)
 	if err != nil || s.Timeout != 3*time.Second || s.Tries != 4 || s.DeadTime != 5*time.Second || len(s.Servers) != 1 {
 		t.Fatalf("%+v, %v", s, err)
@@ -238,7 +283,7 @@ func TestRADIUSKeys(t *testing.T) {
 		t.Errorf("%+v", one)
 	}
 	e, err := engineSettings(&cfg, nil, nil, 0)
-	if err != nil || e.Limits.Waiting != 6 || !e.APNs[0].Authorize {
+	if err != nil || e.Limits.Waiting != 6 || !e.APNs[0].Authorize || !e.APNs[0].Fallback {
 		t.Errorf("%+v, %v", e.APNs, err)
 	}
 	imsi, _ := gtp.ParseIMSI("240010000000003")

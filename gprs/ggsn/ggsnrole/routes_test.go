@@ -133,7 +133,15 @@ func TestPoolsOfServer(t *testing.T) {
 	var said radius.Attributes
 	said.Text(radius.FramedPool, "gold")
 	said.Text(radius.FramedIPv6Pool, "gold6")
-	if g := grantOf(&radius.Answer{Code: radius.AccessAccept, Attributes: said}); g.Pool4 != "gold" || g.Pool6 != "gold6" {
+	said.Text(radius.DelegatedIPv6Pool, "gold56")
+	if g := grantOf(&radius.Answer{Code: radius.AccessAccept, Attributes: said}); g.Pool4 != "gold" || g.Pool6 != "gold6" || g.PoolDelegated != "gold56" {
 		t.Errorf("%+v", g)
+	}
+	// Accounts may name those of IPv6, and not that of IPv4 (RFC 2869 section 5.19, RFC 3162 section 3, RFC 6911 section 3.6).
+	event := told(ggsn.ContextCounted, 0)
+	event.Context.Account.Pool6, event.Context.Account.PoolDelegated = "gold6", "gold56"
+	to := newAccountant(t).attributes(&event)
+	if to.FindText(radius.FramedIPv6Pool) != "gold6" || to.FindText(radius.DelegatedIPv6Pool) != "gold56" || to.FindText(radius.FramedPool) != "" {
+		t.Errorf("told %q, %q, %q", to.FindText(radius.FramedIPv6Pool), to.FindText(radius.DelegatedIPv6Pool), to.FindText(radius.FramedPool))
 	}
 }

@@ -67,7 +67,7 @@ func (a *APN) engine(vrf uint8) ggsn.APN {
 		MaxUp: uint32(a.MaxUp), MaxDown: uint32(a.MaxDown), AMBRUp: uint32(a.AMBRUp), AMBRDown: uint32(a.AMBRDown),
 		UpgradeQoS: a.UpgradeQoS, Marks: a.marks(), MarkInner: a.MarkInner, Uniform: a.DSCPModel == Uniform, ClearECN: a.ECN == ECNCompatibility,
 		SequenceNumbers: a.SequenceNumbers, UserToUser: ueToUE[a.UEToUE],
-		DirectTunnel: a.DirectTunnel, AnyOuterSource: !a.CheckOuter, SilentICMP: !a.ICMPErrors, Authorize: a.Authenticate == ByRADIUS,
+		DirectTunnel: a.DirectTunnel, AnyOuterSource: !a.CheckOuter, SilentICMP: !a.ICMPErrors, Authorize: a.Authenticate == ByRADIUS, Fallback: a.RADIUSFallback == FallbackLocal,
 		Account: a.Accounting != ToNobody, Interim: a.AccountingInterval,
 		SessionLimit: a.SessionLimit, IdleLimit: a.IdleLimit,
 	}

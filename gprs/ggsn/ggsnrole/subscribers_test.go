@@ -38,6 +38,8 @@ prefix6 = "2001:db8:7100:9::/64"
 [[subscriber.apn]]
 name = "ims"
 types = ["ipv6", "ipv4v6"]
+max_up = 512
+max_down = 2048
 [[subscriber]]
 private_id = "bob"
 password = "x"
@@ -56,7 +58,7 @@ password = "x"
 		{IMSI: imsi("240010000000001")},
 		{IMSI: imsi("240010000000002"), Subscription: ggsn.Subscription{APNs: []ggsn.Service{
 			{APN: "internet", Address4: netip.MustParseAddr("10.47.0.9"), Prefix6: netip.MustParsePrefix("2001:db8:7100:9::/64")},
-			{APN: "ims", Types: ggsn.TypeIPv6 | ggsn.TypeIPv4v6},
+			{APN: "ims", Types: ggsn.TypeIPv6 | ggsn.TypeIPv4v6, Rates: ggsn.Rates{Up: 512, Down: 2048}},
 		}}},
 	}
 	if !reflect.DeepEqual(all.All(), want) {

@@ -26,6 +26,18 @@ func TestStation(t *testing.T) {
 	}
 }
 
+// TestAuthentic tells who has let a terminal in: a server, or the node, where none was to be asked or none answered.
+func TestAuthentic(t *testing.T) {
+	for _, one := range []struct {
+		asked, local bool
+		want         uint32
+	}{{true, false, radius.AuthenticRADIUS}, {true, true, radius.AuthenticLocal}, {false, false, radius.AuthenticLocal}} {
+		if got := authentic(toldOf{granted: one.asked}, &ggsn.Account{Local: one.local}); got != one.want {
+			t.Errorf("%+v: %d", one, got)
+		}
+	}
+}
+
 // TestAllocates asks servers for what contexts of each type have, and tells nothing of a place that the SGSN
 // has not told.
 func TestAllocates(t *testing.T) {
