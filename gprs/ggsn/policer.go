@@ -24,7 +24,7 @@ const (
 // A context may be ahead of its rate by a fifth of a second, or by policedMTU octets twice if
 // that is more, the packet that passes included: as long as a TCP waits
 // that has lost all its segments, so that this time is not lost as well, and one fiftieth of what passes
-// in ten seconds.
+// in ten seconds (docs/decisions/0039-ahead-of-the-rate.md).
 const (
 	policedAhead = uint64(200 * time.Millisecond)
 	policedMTU   = 1500

@@ -4,17 +4,19 @@ package experiment
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/gprs/sgsn/sgsnrole"
+	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/load"
 	"github.com/isthmus-net/isthmus/lab/report"
 )
 
@@ -22,188 +24,293 @@ import (
 const (
 	qosName      = "gprs-qos"
 	qosTime      = 10 * time.Second
-	qosShortTime = 3 * time.Second
-	qosStep      = 200 * time.Microsecond // how often what is due is sent
+	qosShortTime = 2 * time.Second
+	qosStep      = 500 * time.Microsecond // how often what is due is sent
 	qosDrain     = 200 * time.Millisecond // for what is still on its way
-	qosDSCP      = 8                      // cs1, which is not the usual one of background traffic
-	// qosGranted is the highest rate that the emulator asks for by a profile; above it the rate is
-	// one of all contexts together.
-	qosGranted = 8640
+	qosTwice     = 2                      // what is offered, of the rate
+	qosEnough    = 1.5                    // what must have been offered for a rate to be judged
 )
 
 // gprsQoS is the experiment gprs-qos.
 var gprsQoS = lab.Experiment{
 	Name:      qosName,
-	Summary:   "rates of PDP contexts: UDP at twice the rate and TCP, both directions at once, and the DSCP of G-PDUs",
+	Summary:   "rates of PDP contexts: UDP at twice the rate in each direction, and TCP; DSCP of each class and ECN, on the wire",
 	NeedsRoot: true,
 	Run:       runGPRSQoS,
+}
+
+// qosCase is a rate in kbit/s, by the keys that begin with a word.
+type qosCase struct {
+	rate int
+	key  string
 }
 
 func runGPRSQoS(ctx context.Context, e *lab.Env) error {
 	rep := &report.Report{
 		Experiment: qosName, Title: "Rates of PDP contexts",
 		Notes: []string{
-			"UDP is offered at twice the rate in both directions at once; sizes and rates are those of the inner packets. 100 is the rate of the configuration.",
-			fmt.Sprintf("Up to %d kbit/s the rate is max_up and max_down, above it ambr_up and ambr_down. The GGSN has no fast path: all rows are of its engine.", qosGranted),
+			"UDP is offered at twice the rate, one direction after the other; sizes and rates are those of the terminal's packets, of IPv6. 100 is the rate of the configuration. Offered is what came to the GGSN.",
+			"max is max_up and max_down, which the SGSN asks for as the highest rate (MBR); ambr is ambr_up and ambr_down (APN-AMBR), without a limit of the context. The GGSN has no fast path: all rows are of its engine.",
+			"Packets from the terminal are sent as G-PDUs by a socket at the SGSN, and those for it by one behind the GGSN, several by one system call; each crosses the cables by itself. What passes is counted at the device where it arrives.",
 		},
 	}
-	rates, d := []int{128, 2000, 50_000}, qosTime
+	cases, d := []qosCase{{128, "max"}, {2000, "max"}, {50_000, "max"}, {50_000, "ambr"}}, qosTime
 	if e.Runs > 0 && e.Runs < longRun {
-		rates, d = []int{2000}, qosShortTime
+		cases, d = []qosCase{{2000, "max"}}, qosShortTime
 	}
-	for _, rate := range rates {
-		if err := policedAt(ctx, e, rep, rate, d); err != nil {
-			return fmt.Errorf("%d kbit/s: %w", rate, err)
+	for _, c := range cases {
+		if err := c.measure(ctx, e, rep, d); err != nil {
+			return fmt.Errorf("%s: %w", c, err)
 		}
+	}
+	if err := marksOnTheWire(ctx, e, rep); err != nil {
+		return err
 	}
 	return finish(e, rep)
 }
 
-// policedAt measures one rate, in kbit/s.
-func policedAt(ctx context.Context, e *lab.Env, rep *report.Report, rate int, d time.Duration) (err error) {
-	n, err := drawCore(ctx, e, "core", core4)
+// String names the case in reports.
+func (c qosCase) String() string { return fmt.Sprintf("%s %d kbit/s", c.key, c.rate) }
+
+// measure has packets of two sizes offered in both directions, and TCP to the terminal.
+func (c qosCase) measure(ctx context.Context, e *lab.Env, rep *report.Report, d time.Duration) (err error) {
+	n, err := startQoS(ctx, e, fmt.Sprintf("%[1]s_up = %[2]d\n%[1]s_down = %[2]d\n", c.key, c.rate))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
-	key := "max"
-	if rate > qosGranted {
-		key = "ambr"
-	}
-	n.apn = fmt.Sprintf("%[1]s_up = %[2]d\n%[1]s_down = %[2]d\ndscp = [\"background cs1\"]\n", key, rate)
-	if err := n.startGGSN(ctx, isthmus); err != nil {
-		return err
-	}
-	m, err := n.attach(ctx, isthmus, attachment{version: 1})
-	if err != nil {
-		return err
-	}
-	up := qosFlow{from: n.sgsn, to: n.srv, source: m.addr, sink: coreSrv4, rate: 2 * rate, time: d}
-	down := qosFlow{from: n.srv, to: n.sgsn, source: coreSrv4, sink: m.addr, rate: 2 * rate, time: d}
-	for _, size := range []int{64, 1280} {
-		e.Step("%d kbit/s, %d bytes", rate, size)
-		other, failed := make(chan offered, 1), make(chan error, 1)
-		go func() {
-			got, err := up.run(ctx, size)
-			other <- got
-			failed <- err
-		}()
-		got, err := down.run(ctx, size)
-		above := <-other
-		if err := errors.Join(err, <-failed); err != nil {
+	if c.key == "max" {
+		if err := n.ask(ctx, sgsnrole.Quality{Class: "background", Up: uint32(c.rate), Down: uint32(c.rate)}); err != nil {
 			return err
 		}
-		for _, row := range []struct {
-			direction string
-			offered
-		}{{"up", above}, {"down", got}} {
-			name := fmt.Sprintf("%d kbit/s, %d bytes, %s", rate, size, row.direction)
-			policed := report.Figure{Name: name + ": " + figurePoliced, Unit: "%", Decimals: 1, Must: must(qosName, figurePoliced)}
-			if row.sent < 1.5*float64(rate) {
-				policed.Must = nil // too little was offered to say
-				rep.Fact(name, "only %.0f kbit/s could be offered", row.sent)
-			}
-			policed.Isthmus = report.Measured(100 * row.received / float64(rate))
-			rep.Figures = append(rep.Figures,
-				report.Figure{Name: name + ": offered", Unit: "%", Decimals: 1, Isthmus: report.Measured(100 * row.sent / float64(rate))}, policed)
-		}
 	}
-	return errors.Join(n.policedStream(ctx, e, rep, m, rate, d), n.marked(down, rep, rate))
-}
-
-// qosFlow is UDP from one address to another, at a rate in kbit/s.
-type qosFlow struct {
-	from, to     *lab.Node
-	source, sink netip.Addr
-	rate         int
-	time         time.Duration
-}
-
-// offered is what was sent and what came, in kbit/s of IP packets.
-type offered struct{ sent, received float64 }
-
-// udpHeaders are those of IPv4 and UDP.
-const udpHeaders = 28
-
-// run sends packets of a size for the time of the flow.
-func (f qosFlow) run(ctx context.Context, size int) (o offered, err error) {
-	var in, out *net.UDPConn
-	err = f.to.Do(func() (err error) {
-		in, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(f.sink, 0)))
-		return err
-	})
-	if err != nil {
-		return o, err
-	}
-	defer in.Close()
-	err = f.from.Do(func() (err error) {
-		out, err = net.DialUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(f.source, 0)), in.LocalAddr().(*net.UDPAddr))
-		return err
-	})
-	if err != nil {
-		return o, err
-	}
-	defer out.Close()
-	if err := in.SetReadBuffer(4 << 20); err != nil {
-		return o, err
-	}
-	came := make(chan int, 1)
-	go func() {
-		n, b := 0, make([]byte, size)
-		for {
-			if _, err := in.Read(b); err != nil {
-				came <- n
-				return
-			}
-			n++
+	ways, err := n.ways(ctx)
+	defer func() {
+		for _, w := range ways {
+			err = errors.Join(err, w.close())
 		}
 	}()
-	sent, took, err := f.send(ctx, out, size)
-	time.Sleep(qosDrain)
-	in.Close()
-	kbits := float64(8*size) / 1000 / took.Seconds()
-	return offered{float64(sent) * kbits, float64(<-came) * kbits}, err
+	if err != nil {
+		return err
+	}
+	for _, size := range []int{64, 1280} {
+		for _, w := range ways {
+			name := fmt.Sprintf("%s, %d bytes, %s", c, size, w.name)
+			e.Step("%s", name)
+			got, err := n.offer(ctx, &w, size, qosTwice*c.rate, d)
+			if err != nil {
+				return err
+			}
+			got.report(rep, name, float64(c.rate), d)
+		}
+	}
+	if c.key != "max" {
+		return nil
+	}
+	e.Step("%s, TCP", c)
+	goodput, err := n.stream(ctx, d)
+	rep.Figures = append(rep.Figures, report.Figure{
+		Name: c.String() + ", TCP down: goodput", Unit: "%", Decimals: 1, Isthmus: report.Measured(100 * goodput / float64(c.rate)),
+	})
+	return err
 }
 
-// send sends what is due until the time is over.
-func (f qosFlow) send(ctx context.Context, out net.Conn, size int) (sent int, took time.Duration, err error) {
-	b := make([]byte, size-udpHeaders)
-	begin := time.Now()
-	for ; took < f.time && ctx.Err() == nil; took = time.Since(begin) {
-		for due := int(took.Seconds() * float64(f.rate) * 125 / float64(size)); sent < due; sent++ {
-			if _, err := out.Write(b); err != nil && !errors.Is(err, unix.ENOBUFS) {
-				return sent, max(took, 1), err
+// qosNet is a core with one UE.
+type qosNet struct {
+	*coreNet
+	ue    *mobile
+	sgsns instance
+}
+
+// startQoS starts a GGSN whose access points have further keys, and attaches a UE by IPv6.
+func startQoS(ctx context.Context, e *lab.Env, keys string) (*qosNet, error) {
+	core, err := drawCore(ctx, e, "core", core4)
+	if err != nil {
+		return nil, err
+	}
+	core.apn = keys
+	// Each packet is to cross the cables by itself. The GGSN's ends join them, as network cards do.
+	for _, end := range []struct {
+		node   *lab.Node
+		device string
+	}{{core.sgsn, "gn"}, {core.ggsn, "gn"}, {core.ggsn, "gi"}, {core.srv, "gi"}} {
+		err = errors.Join(err, end.node.DisableOffloads(end.device))
+	}
+	err = errors.Join(err, core.ggsn.EnableGRO("gn"), core.ggsn.EnableGRO("gi"))
+	if err != nil {
+		return nil, errors.Join(err, core.Close())
+	}
+	n := &qosNet{coreNet: core, sgsns: core.daemons.isthmus(core.sgsn, "sgsn")}
+	if err = core.startGGSN(ctx, isthmus); err == nil {
+		n.ue, err = core.attach(ctx, isthmus, attachment{version: 1, v6: true})
+	}
+	if err != nil {
+		return nil, errors.Join(err, core.Close())
+	}
+	return n, nil
+}
+
+// ask has the SGSN ask for another quality, which it gets.
+func (n *qosNet) ask(ctx context.Context, q sgsnrole.Quality) error {
+	var done sgsnrole.Done
+	return n.sgsns.order(ctx, "sgsn", "update", sgsnrole.Changed{Which: sgsnrole.Which{IMSI: testIMSI, NSAPI: 5}, Quality: q}, &done)
+}
+
+// qosWay is one direction: a socket at one end sends, and what passes is counted at the other's device.
+type qosWay struct {
+	name    string
+	socket  *port.UDP
+	meter   *load.Meter
+	to      netip.AddrPort
+	payload func(size int) []byte // of a datagram that brings or is a packet of the UE
+}
+
+// ways are both directions.
+func (n *qosNet) ways(ctx context.Context) (ways []qosWay, err error) {
+	teid, err := n.teid(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range []struct {
+		qosWay
+		from, at *lab.Node
+		source   netip.Addr
+		device   string
+	}{
+		{qosWay{name: "up", to: netip.AddrPortFrom(n.at.ggsn, gtp.PortUser), payload: func(size int) []byte {
+			return append(gpduHeader(teid, size), load.Packet(n.ue.addr, coreSrv6, size)...)
+		}}, n.sgsn, n.srv, n.at.sgsn, "gi"},
+		{qosWay{name: "down", to: netip.AddrPortFrom(n.ue.addr, load.DiscardPort), payload: func(size int) []byte {
+			return load.Packet(coreSrv6, n.ue.addr, size)[load.MinSize:]
+		}}, n.srv, n.sgsn, coreSrv6, "gn"},
+	} {
+		if err := w.open(w.from, w.source, w.at, w.device); err != nil {
+			return ways, err
+		}
+		ways = append(ways, w.qosWay)
+	}
+	return ways, nil
+}
+
+// open opens both ends.
+func (w *qosWay) open(from *lab.Node, source netip.Addr, at *lab.Node, device string) (err error) {
+	err = from.Do(func() (err error) {
+		w.socket, err = port.ListenUDP(port.UDPConfig{Addr: netip.AddrPortFrom(source, 0)})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if w.meter, err = load.NewMeter(); err != nil {
+		return errors.Join(err, w.socket.Close())
+	}
+	if err := at.Do(func() error { return w.meter.Arrival(device, load.HookTC) }); err != nil {
+		return errors.Join(err, w.close())
+	}
+	return nil
+}
+
+func (w *qosWay) close() error { return errors.Join(w.socket.Close(), w.meter.Close()) }
+
+// teid is the GGSN's of the user plane.
+func (n *qosNet) teid(ctx context.Context) (uint32, error) {
+	var list sgsnrole.Contexts
+	if err := n.sgsns.ask(ctx, "sgsn", "contexts", struct{}{}, &list); err != nil {
+		return 0, err
+	}
+	if len(list.Contexts) != 1 {
+		return 0, fmt.Errorf("the SGSN has %d PDP contexts", len(list.Contexts))
+	}
+	return list.Contexts[0].TEIDs[3], nil
+}
+
+// judged is how many packets of a direction the GGSN has let pass, or dropped above the rate.
+func (n *qosNet) judged(ctx context.Context, direction string) (uint64, error) {
+	s, err := n.daemons.isthmus(n.ggsn, "ggsn").status(ctx)
+	return uint64(s.Values[direction+"_packets_total"]) + s.Dropped["over_rate"], err
+}
+
+// offered is what was sent, what of it came to the GGSN, and what passed, in kbit/s of the UE's packets.
+type offered struct{ sent, came, passed float64 }
+
+// offer sends packets of a size at a rate in kbit/s.
+func (n *qosNet) offer(ctx context.Context, w *qosWay, size, rate int, d time.Duration) (o offered, err error) {
+	passed, err := w.meter.Total()
+	if err != nil {
+		return o, err
+	}
+	came, err := n.judged(ctx, w.name)
+	if err != nil {
+		return o, err
+	}
+	perSecond := float64(rate) * 1000 / float64(8*size)
+	sent, took, err := w.send(ctx, size, perSecond, d)
+	if err != nil {
+		return o, err
+	}
+	passedThen, err := w.meter.SettleAll(qosDrain)
+	if err != nil {
+		return o, err
+	}
+	cameThen, err := n.judged(ctx, w.name)
+	kbits := func(packets uint64) float64 { return float64(packets) * float64(8*size) / 1000 / took.Seconds() }
+	return offered{kbits(sent), kbits(cameThen - came), kbits(passedThen - passed)}, err
+}
+
+// send sends so many packets a second: what is due goes out together, as trains that the kernel cuts, and between two
+// looks at that the sender sleeps, so that it leaves the processor to the GGSN.
+func (w *qosWay) send(ctx context.Context, size int, perSecond float64, d time.Duration) (sent uint64, took time.Duration, err error) {
+	batch := slices.Repeat([]packet.Datagram{{To: w.to, Payload: w.payload(size)}}, port.MaxBatch)
+	before, given := w.socket.Stats().WritePackets, 0
+	for begin := time.Now(); took < d && ctx.Err() == nil; took = time.Since(begin) {
+		for due := int(took.Seconds() * perSecond); given < due; {
+			part := batch[:min(due-given, len(batch))]
+			if err := w.socket.WriteBatch(part); err != nil {
+				return 0, took, err
 			}
+			given += len(part)
 		}
 		time.Sleep(qosStep)
 	}
-	return sent, took, ctx.Err()
+	return w.socket.Stats().WritePackets - before, took, ctx.Err()
 }
 
-// policedStream measures what TCP has of a rate, to the UE.
-func (n *coreNet) policedStream(ctx context.Context, e *lab.Env, rep *report.Report, m *mobile, rate int, d time.Duration) error {
-	e.Step("%d kbit/s, TCP", rate)
+// report adds the figures of a rate. They are not judged where too little came to say, nor of a shorter run, of which what a
+// context may be ahead is more.
+func (o offered) report(rep *report.Report, name string, rate float64, d time.Duration) {
+	policed := report.Figure{Name: name + ": " + figurePoliced, Unit: "%", Decimals: 1, Isthmus: report.Measured(100 * o.passed / rate)}
+	switch {
+	case o.came < qosEnough*rate:
+		rep.Fact(name, "of %.0f kbit/s that were sent %.0f came to the GGSN: too little to judge its rate", o.sent, o.came)
+	case d >= qosTime:
+		policed.Must = must(qosName, figurePoliced)
+	}
+	rep.Figures = append(rep.Figures, report.Figure{Name: name + ": offered", Unit: "%", Decimals: 1, Isthmus: report.Measured(100 * o.came / rate)}, policed)
+}
+
+// stream is what TCP brings to the UE, in kbit/s.
+func (n *qosNet) stream(ctx context.Context, d time.Duration) (goodput float64, err error) {
 	var listener net.Listener
-	err := n.sgsn.Do(func() (err error) {
-		listener, err = net.Listen("tcp4", netip.AddrPortFrom(m.addr, 0).String())
+	err = n.sgsn.Do(func() (err error) {
+		listener, err = net.Listen("tcp", netip.AddrPortFrom(n.ue.addr, 0).String())
 		return err
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer listener.Close()
 	var out net.Conn
 	err = n.srv.Do(func() (err error) {
-		out, err = net.DialTimeout("tcp4", listener.Addr().String(), daemonStart)
+		out, err = net.DialTimeout("tcp", listener.Addr().String(), daemonStart)
 		return err
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer out.Close()
 	in, err := listener.Accept()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer in.Close()
 	poured := make(chan struct{})
@@ -217,7 +324,7 @@ func (n *coreNet) policedStream(ctx context.Context, e *lab.Env, rep *report.Rep
 	}()
 	got, begin, block := 0, time.Now(), make([]byte, 64<<10)
 	if err := in.SetReadDeadline(begin.Add(d)); err != nil {
-		return err
+		return 0, err
 	}
 	for {
 		k, err := in.Read(block)
@@ -229,46 +336,5 @@ func (n *coreNet) policedStream(ctx context.Context, e *lab.Env, rep *report.Rep
 	took := time.Since(begin)
 	out.Close()
 	<-poured
-	rep.Figures = append(rep.Figures, report.Figure{
-		Name: fmt.Sprintf("%d kbit/s, TCP down: goodput", rate), Unit: "%", Decimals: 1,
-		Isthmus: report.Measured(100 * float64(8*got) / 1000 / took.Seconds() / float64(rate)),
-	})
-	return ctx.Err()
-}
-
-// marked looks at the code point of a G-PDU on its way to the SGSN, and of the packet inside.
-func (n *coreNet) marked(down qosFlow, rep *report.Report, rate int) (err error) {
-	var wire int
-	err = n.sgsn.Do(func() (err error) {
-		wire, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	defer unix.Close(wire)
-	if err := unix.SetsockoptTimeval(wire, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}); err != nil {
-		return err
-	}
-	down.time, down.rate = 100*time.Millisecond, 64
-	sent := make(chan error, 1)
-	go func() {
-		_, err := down.run(context.Background(), 100)
-		sent <- err
-	}()
-	defer func() { err = errors.Join(err, <-sent) }()
-	for p := make([]byte, 1<<16); ; {
-		k, err := unix.Read(wire, p)
-		if err != nil {
-			return fmt.Errorf("no G-PDU came: %w", err)
-		}
-		if k < udpHeaders+8+20 || binary.BigEndian.Uint16(p[22:]) != gtp.PortUser || p[29] != byte(gtp.TypeGPDU) {
-			continue
-		}
-		if got := p[1] >> 2; got != qosDSCP {
-			return fmt.Errorf("G-PDUs have DSCP %d, not %d", got, qosDSCP)
-		}
-		rep.Fact(fmt.Sprintf("%d kbit/s: DSCP", rate), "%d outside, %d inside", p[1]>>2, p[udpHeaders+8+1]>>2)
-		return nil
-	}
+	return float64(8*got) / 1000 / took.Seconds(), ctx.Err()
 }

@@ -66,6 +66,11 @@ func TestOrders(t *testing.T) {
 	if p := update.QoS.Value.Profile(); p.Class != gtp.ClassStreaming || p.MaxUp != 128 || p.MaxDown != 16000 {
 		t.Errorf("asked for %+v", p)
 	}
+	done(w.sgsn.updateOrder(Changed{Which: who, Quality: Quality{Class: "interactive", Priority: 2, Up: 128, Down: 128}}))
+	update = w.last(t, gtp.TypeUpdateRequest).message.(*gtp.UpdateRequest)
+	if p := update.QoS.Value.Profile(); p.Class != gtp.ClassInteractive || p.HandlingPriority != 2 {
+		t.Errorf("asked for %+v", p)
+	}
 	if d := done(w.sgsn.moveOrder(MovedTo{Which: who, To: ours2.String()})); d.Event != "moved" || d.Context.SGSN != ours2 {
 		t.Errorf("%+v", d)
 	}

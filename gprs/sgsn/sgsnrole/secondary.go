@@ -16,6 +16,8 @@ type Quality struct {
 	Class string `json:"class" enum:"conversational,streaming,interactive,background" default:"background" help:"Traffic class: conversational, streaming, interactive or background (${default})."`
 	Up    uint32 `json:"up" default:"8640" placeholder:"KBIT" help:"Highest rate of the terminal in kbit/s (${default})."`
 	Down  uint32 `json:"down" default:"8640" placeholder:"KBIT" help:"Highest rate to the terminal in kbit/s (${default})."`
+	// Priority is 0 where it is "subscribed".
+	Priority uint8 `json:"priority" enum:"0,1,2,3" default:"0" placeholder:"N" help:"Handling priority of interactive traffic, 1 (highest) to 3; 0 is what is subscribed."`
 }
 
 var classes = map[string]gtp.TrafficClass{
@@ -30,6 +32,7 @@ func (q Quality) change(of gtp.QoS) gtp.QoS {
 		length = r7
 	}
 	p := of.Profile()
+	p.HandlingPriority = q.Priority
 	p.Class, p.MaxUp, p.MaxDown = classes[q.Class], gtp.BitRate(q.Up), gtp.BitRate(q.Down)
 	return p.QoS(length)
 }
