@@ -84,11 +84,11 @@ type streamsCell struct {
 
 // runSCTPStreams measures one load and loss after the other, all ways at once, each on a line of its own with the same seed.
 func runSCTPStreams(ctx context.Context, e *lab.Env) (err error) {
-	l, err := e.New(ctx, sctpStreamsName)
+	l, err := newTransportLab(ctx, e, sctpStreamsName)
 	if err != nil {
 		return err
 	}
-	defer closing(&err, l.Close)
+	defer closing(&err, l.lab.Close)
 	length, losses := streamsTime, streamsLosses
 	if e.Runs > 0 && e.Runs < longRun {
 		length, losses = streamsShort, losses[streamsJudged:streamsJudged+1]
@@ -101,7 +101,7 @@ func runSCTPStreams(ctx context.Context, e *lab.Env) (err error) {
 			c := &streamsCell{load, loss, make([][]float64, len(streamsWays))}
 			cells = append(cells, c)
 			for k := range streamsWays {
-				n, err := newTransportNet(e, l, fmt.Sprintf("line-%d-%d-%d", i, j, k), lossyData(loss, uint64(j+1)))
+				n, err := l.net(fmt.Sprintf("line-%d-%d-%d", i, j, k), lossyData(loss, uint64(j+1)))
 				if err != nil {
 					return errors.Join(err, wait.Wait())
 				}
