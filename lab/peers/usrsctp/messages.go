@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,7 +17,9 @@ import (
 // reads what comes by any, one message at a time.
 type Messages struct {
 	net.Conn
-	out, in []byte
+	mu  sync.Mutex // of out
+	out []byte
+	in  []byte
 }
 
 // streamSize is that of the number of a stream, which stands before each message, and waiting about what may wait between
@@ -47,8 +50,10 @@ func newMessages() (input *os.File, m *Messages, err error) {
 	return input, &Messages{Conn: c, in: make([]byte, streamSize+1<<20)}, nil
 }
 
-// WriteMessage sends a message by a stream. Only one goroutine may write at a time.
+// WriteMessage sends a message by a stream. Messages leave one after the other: none passes one that waits for room.
 func (m *Messages) WriteMessage(stream uint16, b []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.out = append(binary.BigEndian.AppendUint16(m.out[:0], stream), b...)
 	_, err := m.Conn.Write(m.out)
 	return err
