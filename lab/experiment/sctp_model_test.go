@@ -4,12 +4,17 @@ package experiment
 
 import (
 	"encoding/binary"
+	"net/netip"
+	"slices"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/report"
 	"github.com/isthmus-net/isthmus/sctp/assoc"
+	"github.com/isthmus-net/isthmus/sctp/chunk"
 )
 
 // An association over models of the study's WLAN and UMTS goes over a cut: by the law the path is down after
@@ -111,6 +116,43 @@ func TestUnseenReturns(t *testing.T) {
 	c.Add(1, report.Measured(0.5))
 	if rows := unseenReturns(&c, inTime(1, 30)); len(rows) != 1 || rows[0][0] != "usrsctp" || rows[0][1] != "30" {
 		t.Errorf("%q", rows)
+	}
+}
+
+// Of the heartbeats by the first link, those are read that the server has sent, and the answers to these, from an instant on.
+func TestFirstBeats(t *testing.T) {
+	begin := time.Unix(1, 0)
+	w := &sctpWatch{beats: map[uint16][]sctpBeat{}}
+	for _, f := range []struct {
+		after time.Duration
+		link  int
+		from  netip.Addr
+		kind  chunk.Type
+	}{
+		{-time.Second, 0, wireServer[0], chunk.TypeHeartbeat},         // before
+		{3 * time.Second, 0, wireTerminal[0], chunk.TypeHeartbeatAck}, // seen before what was asked
+		{2 * time.Second, 0, wireServer[0], chunk.TypeHeartbeat},
+		{time.Second, 1, wireServer[1], chunk.TypeHeartbeat},    // by the other link
+		{time.Second, 0, wireTerminal[0], chunk.TypeHeartbeat},  // the terminal's own
+		{time.Second, 0, wireServer[0], chunk.TypeHeartbeatAck}, // and the answer to it
+	} {
+		frame := make([]byte, 14+40, 100)
+		frame[14+6] = unix.IPPROTO_SCTP
+		from := f.from.As16()
+		copy(frame[14+8:], from[:])
+		ports := []byte{0, 80, 0, 90} // from the server's to the terminal's
+		if slices.Contains(wireTerminal, f.from) {
+			ports = []byte{0, 90, 0, 80}
+		}
+		frame = append(append(frame, ports...), 0, 0, 0, 0, 0, 0, 0, 0, byte(f.kind), 0, 0, 4)
+		w.seeBeats(f.link, begin.Add(f.after), frame)
+	}
+	asked, answered := w.firstBeats(90, begin)
+	if !asked.Equal(begin.Add(2*time.Second)) || !answered.Equal(begin.Add(3*time.Second)) {
+		t.Errorf("asked at %v, answered at %v", asked, answered)
+	}
+	if asked, answered := w.firstBeats(80, begin); !asked.IsZero() || !answered.IsZero() {
+		t.Error("the ports of an association are taken for each other")
 	}
 }
 

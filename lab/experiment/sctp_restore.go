@@ -90,8 +90,44 @@ func runSCTPRestore(ctx context.Context, e *lab.Env) error {
 		}
 	}
 	r := sctpRestoreReport(p, unseen)
-	r.Tables = append(r.Tables, seen.verdicts(&form))
+	r.Tables = append(r.Tables, firstByWLAN(wires, usrsctp), seen.verdicts(&form))
 	return finish(e, r)
+}
+
+// firstByWLAN tests the claim that the first packet by a link that is back is a HEARTBEAT, and that data goes by it once that
+// is answered.
+func firstByWLAN(ours, theirs []wireSeen) report.Table {
+	t := report.Table{
+		Title:   "What goes first by the WLAN that is back? The study: always a HEARTBEAT, and data once it is answered. Read from the packets at the server",
+		Columns: []string{"", "data has returned", "of them behind a HEARTBEAT", "and behind an answer to one", "HEARTBEAT to its answer, ms", "answer to data, ms"},
+	}
+	for _, by := range []struct {
+		name string
+		seen []wireSeen
+	}{{mediaOnWires, ours}, {usrsctpOnWires, theirs}} {
+		var returned, asked, answered int
+		var trip, data []float64
+		for i := range by.seen {
+			s := &by.seen[i]
+			at := slices.IndexFunc(s.data, func(d studyData) bool { return d.link == 0 && !d.sent.Before(s.end) })
+			if at < 0 {
+				continue
+			}
+			returned++
+			first := s.data[at].sent
+			if s.asked.IsZero() || s.asked.After(first) {
+				continue
+			}
+			if asked++; s.answered.IsZero() || s.answered.After(first) {
+				continue
+			}
+			answered++
+			trip = append(trip, inMilliseconds(s.answered.Sub(s.asked)))
+			data = append(data, inMilliseconds(first.Sub(s.answered)))
+		}
+		t.Rows = append(t.Rows, []string{by.name, fmt.Sprint(returned), fmt.Sprint(asked), fmt.Sprint(answered), spread(trip, 1), spread(data, 1)})
+	}
+	return t
 }
 
 // inVirtualTime draws the curves of the engine, and keeps how long data took to come back.

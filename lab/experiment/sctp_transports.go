@@ -21,7 +21,7 @@ const sctpTransportsName = "sctp-transports"
 // sctpTransports is the experiment sctp-transports.
 var sctpTransports = lab.Experiment{
 	Name:      sctpTransportsName,
-	Summary:   "delay, jitter, loss and throughput of UDP, TCP, SCTP and MPTCP over the study's WLAN and UMTS, beside D-ITG",
+	Summary:   "delay, jitter, loss and throughput of UDP, TCP, SCTP and MPTCP over the study's WLAN and UMTS, beside usrsctp and D-ITG",
 	NeedsRoot: true,
 	Needs:     []string{"ITGSend", "ITGRecv", "ITGDec"},
 	Run:       runSCTPTransports,
@@ -67,7 +67,7 @@ type transportsFound struct {
 	umts, wlan transportCells
 	delays     []float64     // ours beside D-ITG's: how far apart, percent
 	jitters    []float64     // and ms
-	full       [2][]float64  // throughput on the full WLAN by round, of TCP and of SCTP
+	full       [3][]float64  // throughput on the full WLAN by round, of TCP, of SCTP and of usrsctp
 	late       time.Duration // the worst mean of our senders, of datagrams
 }
 
@@ -77,14 +77,14 @@ func runSCTPTransports(ctx context.Context, e *lab.Env) (err error) {
 		form = shortTransports
 	}
 	form.rounds = cmp.Or(e.Runs, form.rounds)
-	l, err := e.New(ctx, sctpTransportsName)
+	l, err := newTransportLab(ctx, e, sctpTransportsName)
 	if err != nil {
 		return err
 	}
-	defer closing(&err, l.Close)
+	defer closing(&err, l.lab.Close)
 	found := &transportsFound{}
-	for _, step := range []func(context.Context, *lab.Env, *lab.Lab, transportsForm) error{found.compare, found.measureUMTS, found.measureWLAN} {
-		if err := step(ctx, e, l, form); err != nil {
+	for _, step := range []func(context.Context, *transportLab, transportsForm) error{found.compare, found.measureUMTS, found.measureWLAN} {
+		if err := step(ctx, l, form); err != nil {
 			return err
 		}
 	}
@@ -117,10 +117,10 @@ func (f *transportsFound) carry(ctx context.Context, n *transportNet, t transpor
 }
 
 // compare sets our generator beside D-ITG's on a line of constant delay.
-func (f *transportsFound) compare(ctx context.Context, e *lab.Env, l *lab.Lab, form transportsForm) error {
-	e.Step("our generator beside d-itg's, on a line of 100 ms: %d rounds of %v", form.rounds, form.likeTime)
+func (f *transportsFound) compare(ctx context.Context, l *transportLab, form transportsForm) error {
+	l.env.Step("our generator beside d-itg's, on a line of 100 ms: %d rounds of %v", form.rounds, form.likeTime)
 	lane := lab.LaneConfig{Delay: 100 * time.Millisecond}
-	n, err := newTransportNet(e, l, "like", lab.WireConfig{AtoB: lane, BtoA: lane})
+	n, err := l.net("like", lab.WireConfig{AtoB: lane, BtoA: lane})
 	if err != nil {
 		return err
 	}
@@ -141,13 +141,13 @@ func (f *transportsFound) compare(ctx context.Context, e *lab.Env, l *lab.Lab, f
 }
 
 // measureUMTS measures all rates at once, each transport on a line of its own: they carry little.
-func (f *transportsFound) measureUMTS(ctx context.Context, e *lab.Env, l *lab.Lab, form transportsForm) error {
+func (f *transportsFound) measureUMTS(ctx context.Context, l *transportLab, form transportsForm) error {
 	f.umts = newTransportCells(form.umts)
-	e.Step("UMTS, terminal to server: %v kB/s at once, %v", form.umts, form.umtsTime)
+	l.env.Step("UMTS, terminal to server: %v kB/s at once, %v", form.umts, form.umtsTime)
 	wait, ctx := errgroup.WithContext(ctx)
 	for i, kilobytes := range form.umts {
 		for j, t := range transports {
-			n, err := newTransportNet(e, l, fmt.Sprintf("umts-%d-%d", i, j), lab.UMTS())
+			n, err := l.net(fmt.Sprintf("umts-%d-%d", i, j), lab.UMTS())
 			if err != nil {
 				return errors.Join(err, wait.Wait())
 			}
@@ -161,24 +161,24 @@ func (f *transportsFound) measureUMTS(ctx context.Context, e *lab.Env, l *lab.La
 }
 
 // measureWLAN measures one flow after the other.
-func (f *transportsFound) measureWLAN(ctx context.Context, e *lab.Env, l *lab.Lab, form transportsForm) error {
-	n, err := newTransportNet(e, l, "wlan", lab.WLAN())
+func (f *transportsFound) measureWLAN(ctx context.Context, l *transportLab, form transportsForm) error {
+	n, err := l.net("wlan", lab.WLAN())
 	if err != nil {
 		return err
 	}
 	f.wlan = newTransportCells(form.wlan)
 	for i, kilobytes := range form.wlan {
-		e.Step("WLAN, terminal to server: %d kB/s, %v of each", kilobytes, form.wlanTime)
+		l.env.Step("WLAN, terminal to server: %d kB/s, %v of each", kilobytes, form.wlanTime)
 		for j, t := range form.wlanBy {
 			if f.wlan.carried[i][j], err = f.carry(ctx, n, t, offer(kilobytes, form.wlanTime), form.wlanSkip); err != nil {
 				return err
 			}
 		}
 	}
-	e.Step("WLAN, more than it carries: %d rounds of TCP and SCTP", form.rounds)
+	l.env.Step("WLAN, more than it carries: %d rounds of TCP, SCTP and usrsctp", form.rounds)
 	most := form.wlan[len(form.wlan)-1]
 	return inTurn(ctx, form.rounds, len(f.full), func(_, at int) error {
-		c, err := f.carry(ctx, n, transports[[...]int{carriedTCP, carriedSCTP}[at]], offer(most, form.wlanTime), form.wlanSkip)
+		c, err := f.carry(ctx, n, transports[[...]int{carriedTCP, carriedSCTP, carriedUsrsctp}[at]], offer(most, form.wlanTime), form.wlanSkip)
 		if err == nil {
 			f.full[at] = append(f.full[at], c.Rate())
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/peers"
+	"github.com/isthmus-net/isthmus/lab/peers/usrsctp"
 	"github.com/isthmus-net/isthmus/lab/report"
 	"github.com/isthmus-net/isthmus/lab/traffic"
 	"github.com/isthmus-net/isthmus/sctp"
@@ -27,21 +28,23 @@ import (
 // tcpControl is the congestion control of TCP and MPTCP in experiments.
 const tcpControl = "reno"
 
-// transport is who carries messages: a protocol, by our generator or by D-ITG's.
+// transport is who carries messages: a protocol, by our generator or by D-ITG's, by the kernel, by us or by usrsctp.
 type transport struct {
 	title    string
 	role     report.Role
+	dots     bool // in pictures, beside another one of the role
 	protocol traffic.Protocol
-	ditg     bool
+	carry    func(*transportNet, context.Context, transport, traffic.Flow, time.Duration) (carried, error)
 }
 
 var transports = []transport{
-	carriedUDP:     {"UDP", report.Reference, traffic.UDP, false},
-	carriedTCP:     {"TCP Reno", report.Published, traffic.TCP, false},
-	carriedSCTP:    {"SCTP", report.Ours, traffic.SCTP, false},
-	carriedMPTCP:   {"MPTCP Reno", report.OursXDP, traffic.MPTCP, false},
-	carriedDITGUDP: {"UDP, d-itg", report.Peer, traffic.UDP, true},
-	carriedDITGTCP: {"TCP Reno, d-itg", report.OursTC, traffic.TCP, true},
+	carriedUDP:     {"UDP", report.Reference, false, traffic.UDP, (*transportNet).carryByUs},
+	carriedTCP:     {"TCP Reno", report.Published, false, traffic.TCP, (*transportNet).carryByUs},
+	carriedSCTP:    {"SCTP", report.Ours, false, traffic.SCTP, (*transportNet).carryByUs},
+	carriedUsrsctp: {"SCTP, usrsctp", report.Peer, true, traffic.SCTP, (*transportNet).carryByUsrsctp},
+	carriedMPTCP:   {"MPTCP Reno", report.OursXDP, false, traffic.MPTCP, (*transportNet).carryByUs},
+	carriedDITGUDP: {"UDP, d-itg", report.Peer, false, traffic.UDP, (*transportNet).carryByDITG},
+	carriedDITGTCP: {"TCP Reno, d-itg", report.OursTC, false, traffic.TCP, (*transportNet).carryByDITG},
 }
 
 // Places in transports.
@@ -49,23 +52,45 @@ const (
 	carriedUDP = iota
 	carriedTCP
 	carriedSCTP
+	carriedUsrsctp
 	carriedMPTCP
 	carriedDITGUDP
 	carriedDITGTCP
 )
 
+// transportLab has terminals and servers on wires of their own, and the program that drives usrsctp.
+type transportLab struct {
+	env     *lab.Env
+	lab     *lab.Lab
+	usrsctp string
+}
+
+func newTransportLab(ctx context.Context, e *lab.Env, name string) (*transportLab, error) {
+	l, err := e.New(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	program, err := usrsctp.Build(l.Dir())
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return &transportLab{e, l, program}, nil
+}
+
 // transportNet is a terminal and a server on a wire of their own:
 //
 //	ue eth0 2001:db8::a ------ 2001:db8::b eth0 server
 type transportNet struct {
-	env        *lab.Env
+	*transportLab
 	ue, server *lab.Node
 	dir        string
 	flows      int
 }
 
-func newTransportNet(e *lab.Env, l *lab.Lab, name string, c lab.WireConfig) (*transportNet, error) {
-	n := &transportNet{env: e, ue: l.Node(name + "-ue"), server: l.Node(name + "-server"), dir: filepath.Join(l.Dir(), name)}
+// net draws one.
+func (t *transportLab) net(name string, c lab.WireConfig) (*transportNet, error) {
+	l := t.lab
+	n := &transportNet{transportLab: t, ue: l.Node(name + "-ue"), server: l.Node(name + "-server"), dir: filepath.Join(l.Dir(), name)}
 	if _, err := l.Wire(n.ue, "eth0", n.server, "eth0", c); err != nil {
 		return nil, err
 	}
@@ -114,6 +139,17 @@ func (c *flowSink) Ended(uint32, netip.AddrPort, netip.AddrPort, uint32) {
 	case c.ended <- struct{}{}:
 	default:
 	}
+}
+
+// awaitEnd waits for the end of a flow of this length; not for what is still in buffers after a while, which shows nothing new.
+func (c *flowSink) awaitEnd(ctx context.Context, length time.Duration) error {
+	select {
+	case <-c.ended:
+	case <-time.After(max(length/4, carryEnd)):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
 }
 
 // sctpTransport is the configuration of associations beside TCP, whose buffers the kernel fits to the line.
@@ -166,9 +202,11 @@ func (n *transportNet) carry(ctx context.Context, t transport, f traffic.Flow, s
 			return c, err
 		}
 	}
-	if t.ditg {
-		return n.carryByDITG(ctx, t, f, skip)
-	}
+	return t.carry(n, ctx, t, f, skip)
+}
+
+// carryByUs has our generator send the flow, by the kernel or by package sctp.
+func (n *transportNet) carryByUs(ctx context.Context, t transport, f traffic.Flow, skip time.Duration) (c carried, err error) {
 	o := traffic.Options{Congestion: tcpControl, SCTP: sctpTransport()}
 	sink := newFlowSink(skip)
 	r, err := n.receive(ctx, t.protocol, o, sink)
@@ -185,11 +223,8 @@ func (n *transportNet) carry(ctx context.Context, t transport, f traffic.Flow, s
 	if err != nil {
 		return c, err
 	}
-	select {
-	case <-sink.ended:
-	case <-time.After(max(f.Duration/4, carryEnd)): // what is still in buffers then shows nothing new
-	case <-ctx.Done():
-		return c, ctx.Err()
+	if err := sink.awaitEnd(ctx, f.Duration); err != nil {
+		return c, err
 	}
 	if a, ok := conn.(*sctp.Conn); ok {
 		s := a.Endpoint().Stats()

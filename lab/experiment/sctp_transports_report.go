@@ -11,9 +11,10 @@ import (
 // transportsReport shows figures 8 to 11 of the study.
 func transportsReport(f *transportsFound) *report.Report {
 	r := &report.Report{
-		Experiment: sctpTransportsName, Title: "UDP, TCP, SCTP and MPTCP over WLAN and UMTS", Peer: "d-itg",
+		Experiment: sctpTransportsName, Title: "UDP, TCP, SCTP and MPTCP over WLAN and UMTS", Peer: "d-itg, of SCTP usrsctp",
 		Notes: []string{
 			fmt.Sprintf("Messages of %d octets at constant times, from the terminal to the server. TCP and MPTCP control congestion by %s and keep Nagle's algorithm, as D-ITG has it; SCTP is one stream of one association in IP, with a send buffer of %d KiB. The kernel fits TCP's buffers to the line.", transportSize, tcpControl, sctpBuffer/4>>10),
+			"Ours and usrsctp have the same buffers, and packets of 1500 octets at most. Messages of usrsctp go from our generator to its process, and from that to us, by sockets of the host that hold some four of them, which takes some tenths of a millisecond.",
 			"Delay is from the generator's write to the whole message at the receiver; jitter the mean difference of the delays of two messages that follow each other. The first part of each flow is left out, while windows grow.",
 			"The study's curves are pictures: of its text are the knees, 1500 kB/s of SCTP and 2500 kB/s of TCP on WLAN, and the loss of UDP at 70 kB/s on UMTS; that TCP has 20 to 30 % more than SCTP beyond 1500 kB/s, and that delay and jitter of UDP are the lowest, those of SCTP between, and TCP's the highest. A knee here is the highest rate of those offered of which 98 % came through, below the first of which they did not.",
 			"The wires lose nothing but what does not fit their queues. Spurious are chunks of DATA that the receiver had already, of all that were sent, at all rates on UMTS together.",
@@ -45,7 +46,7 @@ func addTransportFigures(r *report.Report, line, delay, throughput string, c *tr
 		plot := &report.Plot{X: "offered, kB/s", Y: k.y}
 		for _, t := range transports {
 			table.Columns = append(table.Columns, t.title)
-			plot.Curves = append(plot.Curves, report.Curve{Name: t.title, Role: t.role})
+			plot.Curves = append(plot.Curves, report.Curve{Name: t.title, Role: t.role, Dots: t.dots})
 		}
 		for i, offered := range c.offered {
 			row := []string{fmt.Sprint(offered)}
@@ -114,11 +115,11 @@ func (c *transportCells) beside(one, other int, line float64) (ratios []float64)
 	return ratios
 }
 
-// spurious is what came twice by SCTP, in percent of what was sent: at all rates together, and at the worst.
-func (c *transportCells) spurious() (all, worst float64) {
+// spurious is what came twice by a transport of SCTP, in percent of what was sent: at all rates together, and at the worst.
+func (c *transportCells) spurious(transport int) (all, worst float64) {
 	var sent, twice uint64
 	for _, row := range c.carried {
-		s := row[carriedSCTP]
+		s := row[transport]
 		sent, twice = sent+s.sent, twice+s.twice
 		worst = max(worst, 100*float64(s.twice)/float64(max(s.sent, 1)))
 	}
@@ -127,16 +128,17 @@ func (c *transportCells) spurious() (all, worst float64) {
 
 func transportFigures(f *transportsFound) []report.Figure {
 	published := func(x float64) report.Value { return report.Measured(x) }
-	spurious, worst := f.umts.spurious()
+	spurious, worst := f.umts.spurious(carriedSCTP)
+	theirs, theirWorst := f.umts.spurious(carriedUsrsctp)
 	return []report.Figure{
-		{Name: "knee on WLAN, SCTP", Unit: "kB/s", Published: published(1500), Isthmus: f.wlan.knee(carriedSCTP)},
+		{Name: "knee on WLAN, SCTP", Unit: "kB/s", Published: published(1500), Peer: f.wlan.knee(carriedUsrsctp), Isthmus: f.wlan.knee(carriedSCTP)},
 		{Name: "knee on WLAN, TCP Reno", Unit: "kB/s", Published: published(2500), Peer: f.wlan.knee(carriedDITGTCP), Isthmus: f.wlan.knee(carriedTCP)},
 		{Name: "lowest rate on UMTS at which UDP loses", Unit: "kB/s", Published: published(50), Peer: f.umts.firstLoss(carriedDITGUDP), Isthmus: f.umts.firstLoss(carriedUDP)},
 		{Name: fmt.Sprintf("UDP, %d kB/s on UMTS: loss", f.umts.offered[len(f.umts.offered)-1]), Unit: "%", Decimals: 2, Published: published(33.82), Peer: f.umts.lost(carriedDITGUDP), Isthmus: f.umts.lost(carriedUDP)},
-		{Name: figureTransportWLAN, Decimals: 3, Isthmus: report.Measured(pairs(f.full[0], f.full[1])...), Must: must(sctpTransportsName, figureTransportWLAN)},
-		{Name: figureTransportUMTS, Decimals: 3, Isthmus: report.Measured(f.umts.beside(carriedSCTP, carriedTCP, umtsCarries)...), Must: must(sctpTransportsName, figureTransportUMTS)},
-		{Name: figureSpurious, Unit: "%", Decimals: 2, Isthmus: report.Measured(spurious), Must: must(sctpTransportsName, figureSpurious)},
-		{Name: "SCTP on UMTS: spurious retransmissions at the worst rate", Unit: "%", Decimals: 2, Isthmus: report.Measured(worst)},
+		{Name: figureTransportWLAN, Decimals: 3, Peer: report.Measured(pairs(f.full[0], f.full[2])...), Isthmus: report.Measured(pairs(f.full[0], f.full[1])...), Must: must(sctpTransportsName, figureTransportWLAN)},
+		{Name: figureTransportUMTS, Decimals: 3, Peer: report.Measured(f.umts.beside(carriedUsrsctp, carriedTCP, umtsCarries)...), Isthmus: report.Measured(f.umts.beside(carriedSCTP, carriedTCP, umtsCarries)...), Must: must(sctpTransportsName, figureTransportUMTS)},
+		{Name: figureSpurious, Unit: "%", Decimals: 2, Peer: report.Measured(theirs), Isthmus: report.Measured(spurious), Must: must(sctpTransportsName, figureSpurious)},
+		{Name: "SCTP on UMTS: spurious retransmissions at the worst rate", Unit: "%", Decimals: 2, Peer: report.Measured(theirWorst), Isthmus: report.Measured(worst)},
 		{Name: figureLikeDelay, Unit: "%", Decimals: 2, Isthmus: report.Measured(f.delays...), Must: must(sctpTransportsName, figureLikeDelay)},
 		{Name: figureLikeJitter, Unit: "ms", Decimals: 3, Isthmus: report.Measured(f.jitters...), Must: must(sctpTransportsName, figureLikeJitter)},
 	}

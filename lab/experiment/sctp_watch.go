@@ -14,10 +14,11 @@ import (
 	"github.com/isthmus-net/isthmus/sctp/chunk"
 )
 
-// sctpWatch keeps which data has left the server, and come to the terminal, by which link.
+// sctpWatch keeps which data has left the server, and come to the terminal, by which link; and the server's heartbeats.
 type sctpWatch struct {
 	mu         sync.Mutex
 	left, came map[uint16][]sctpPassed // by the terminal's port
+	beats      map[uint16][]sctpBeat
 }
 
 // sctpPassed is a chunk of the server's data.
@@ -27,11 +28,22 @@ type sctpPassed struct {
 	link int
 }
 
+// sctpBeat is a HEARTBEAT that has left the server, or an answer to one that has come there.
+type sctpBeat struct {
+	at     time.Time
+	link   int
+	answer bool
+}
+
 // watchSCTP reads the packets of both ends of both links.
 func watchSCTP(n *cutNet) (*sctpWatch, error) {
-	w := &sctpWatch{left: map[uint16][]sctpPassed{}, came: map[uint16][]sctpPassed{}}
+	w := &sctpWatch{left: map[uint16][]sctpPassed{}, came: map[uint16][]sctpPassed{}, beats: map[uint16][]sctpBeat{}}
 	for link, name := range cutLinks {
-		if _, err := n.lab.Watch(n.server, name, func(at time.Time, frame []byte) { w.see(w.left, link, at, frame) }); err != nil {
+		_, err := n.lab.Watch(n.server, name, func(at time.Time, frame []byte) {
+			w.see(w.left, link, at, frame)
+			w.seeBeats(link, at, frame)
+		})
+		if err != nil {
 			return nil, err
 		}
 		if _, err := n.lab.Watch(n.ue, name, func(at time.Time, frame []byte) { w.see(w.came, link, at, frame) }); err != nil {
@@ -41,38 +53,88 @@ func watchSCTP(n *cutNet) (*sctpWatch, error) {
 	return w, nil
 }
 
-// see takes a frame: Ethernet, IPv6, SCTP, which may be in UDP.
-func (w *sctpWatch) see(into map[uint16][]sctpPassed, link int, at time.Time, frame []byte) {
+// packetOf is the SCTP packet of a frame, Ethernet, IPv6, SCTP, which may be in UDP, and whom it is from; nil if it has none.
+func packetOf(frame []byte) (packet []byte, from netip.Addr) {
 	const ethernet, ip, udp = 14, 40, 8
-	if len(frame) < ethernet+ip+udp || !slices.Contains(wireServer, netip.AddrFrom16([16]byte(frame[ethernet+8:]))) {
-		return
+	if len(frame) < ethernet+ip+udp {
+		return nil, from
 	}
-	packet := frame[ethernet+ip:]
+	packet, from = frame[ethernet+ip:], netip.AddrFrom16([16]byte(frame[ethernet+8:]))
 	switch frame[ethernet+6] {
 	case unix.IPPROTO_SCTP:
 	case unix.IPPROTO_UDP:
 		packet = packet[udp:]
 	default:
-		return
+		return nil, from
 	}
 	if len(packet) < chunk.HeaderSize {
-		return
+		return nil, from
 	}
-	port := binary.BigEndian.Uint16(packet[2:])
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	return packet, from
+}
+
+// eachChunk calls for each chunk of a packet.
+func eachChunk(packet []byte, call func(chunk.Chunk)) {
 	for rest := packet[chunk.HeaderSize:]; len(rest) > 0; {
 		c, after, err := chunk.Next(rest)
 		if err != nil {
 			return
 		}
-		if rest = after; c.Type != chunk.TypeData {
-			continue
-		}
-		if d, err := chunk.ParseData(c); err == nil {
+		rest = after
+		call(c)
+	}
+}
+
+// see takes the server's data.
+func (w *sctpWatch) see(into map[uint16][]sctpPassed, link int, at time.Time, frame []byte) {
+	packet, from := packetOf(frame)
+	if packet == nil || !slices.Contains(wireServer, from) {
+		return
+	}
+	port := binary.BigEndian.Uint16(packet[2:])
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	eachChunk(packet, func(c chunk.Chunk) {
+		if d, err := chunk.ParseData(c); c.Type == chunk.TypeData && err == nil {
 			into[port] = append(into[port], sctpPassed{at, d.TSN, link})
 		}
+	})
+}
+
+// seeBeats takes the server's heartbeats, and the answers to them.
+func (w *sctpWatch) seeBeats(link int, at time.Time, frame []byte) {
+	packet, from := packetOf(frame)
+	if packet == nil {
+		return
 	}
+	answer, port := false, binary.BigEndian.Uint16(packet[2:])
+	if !slices.Contains(wireServer, from) {
+		answer, port = true, binary.BigEndian.Uint16(packet)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	eachChunk(packet, func(c chunk.Chunk) {
+		if c.Type == chunk.TypeHeartbeat && !answer || c.Type == chunk.TypeHeartbeatAck && answer {
+			w.beats[port] = append(w.beats[port], sctpBeat{at, link, answer})
+		}
+	})
+}
+
+// firstBeats are when an association's server first asked by the first link from an instant on, and was first answered; zero:
+// never.
+func (w *sctpWatch) firstBeats(port uint16, from time.Time) (asked, answered time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, b := range inTurnOf(w.beats[port], func(b sctpBeat) time.Time { return b.at }) {
+		switch {
+		case b.link != 0 || b.at.Before(from):
+		case !b.answer && asked.IsZero():
+			asked = b.at
+		case b.answer && answered.IsZero():
+			answered = b.at
+		}
+	}
+	return asked, answered
 }
 
 // of is the data of an association, in the order in which it left the server.
@@ -85,7 +147,7 @@ func (w *sctpWatch) of(port uint16) (data []studyData) {
 	}
 	sent := map[copies][]int{} // places in data
 	top := uint32(0)
-	for i, p := range inTurnOf(w.left[port]) {
+	for i, p := range inTurnOf(w.left[port], func(p sctpPassed) time.Time { return p.at }) {
 		fresh := i == 0 || int32(p.tsn-top) > 0
 		if fresh {
 			top = p.tsn
@@ -106,6 +168,6 @@ func (w *sctpWatch) of(port uint16) (data []studyData) {
 }
 
 // inTurnOf are chunks in the order of their times: each link has them seen by itself.
-func inTurnOf(list []sctpPassed) []sctpPassed {
-	return slices.SortedStableFunc(slices.Values(list), func(a, b sctpPassed) int { return a.at.Compare(b.at) })
+func inTurnOf[T any](list []T, at func(T) time.Time) []T {
+	return slices.SortedStableFunc(slices.Values(list), func(a, b T) int { return at(a).Compare(at(b)) })
 }

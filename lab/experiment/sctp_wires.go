@@ -79,6 +79,7 @@ func onWires(ctx context.Context, e *lab.Env, ours, theirs *wireCase) (byUs, byT
 type wireSeen struct {
 	par assoc.Parameters
 	studySeen
+	asked, answered time.Time // by the first wire, first behind its return: a HEARTBEAT of the server, and an answer to one
 }
 
 // run measures the case, and returns what each transfer of each lab has shown.
@@ -134,13 +135,14 @@ func (w *wireCase) runOnce(ctx context.Context, e *lab.Env, begin wireMaker) (al
 		return nil, err
 	}
 	for i, t := range transfers {
-		s := wireSeen{w.pars[i], studySeen{begin: began, cutAt: cut, end: end, down: -1}}
+		s := wireSeen{par: w.pars[i], studySeen: studySeen{begin: began, cutAt: cut, end: end, down: -1}}
 		if err := t.end(&s.studySeen); err != nil {
 			return nil, err
 		}
 		s.data = watch.of(t.port())
 		s.read()
 		s.gap = longestGap(s.data)
+		s.asked, s.answered = watch.firstBeats(t.port(), end)
 		all = append(all, s)
 	}
 	return all, nil

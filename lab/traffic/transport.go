@@ -255,7 +255,7 @@ func (r *Receiver) Run(ctx context.Context, to Sink) error {
 		running.Go(func() {
 			defer finishSoon(c)
 			defer context.AfterFunc(ctx, func() { _ = c.Close() })()
-			r.stream(c, to)
+			r.Serve(c, to)
 		})
 	}
 }
@@ -286,8 +286,10 @@ func (r *Receiver) datagrams(to Sink) error {
 	}
 }
 
-// stream cuts a stream of octets into messages.
-func (r *Receiver) stream(c net.Conn, to Sink) {
+// Serve gives what comes by one connection to the sink until that ends: Run does so with those that it accepts. A zero
+// Receiver serves connections that somebody else has set up.
+func (r *Receiver) Serve(c net.Conn, to Sink) {
+	// A stream of octets is cut into messages.
 	from, at := addrPort(c.RemoteAddr()), addrPort(c.LocalAddr())
 	in := bufio.NewReaderSize(c, 2*MaxSize)
 	for {

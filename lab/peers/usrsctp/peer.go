@@ -5,6 +5,7 @@ package usrsctp
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"strings"
@@ -22,27 +23,31 @@ type Config struct {
 	Local, Remote []netip.Addr
 	// Settings are of the form NAME=VALUE.
 	Settings []string
+	// Messages has [Peer.Messages] in the place of orders.
+	Messages bool
 }
 
 // Peer is a running end.
 type Peer struct {
 	*lab.Proc
-	orders *os.File
+	// Messages are those that it sends and that come to it, if so configured; else nil.
+	Messages *Messages
+	orders   io.WriteCloser
 }
 
 // Start runs the program in a node until it is stopped, and waits until it is ready.
 func Start(ctx context.Context, node *lab.Node, program string, c Config) (*Peer, error) {
-	input, orders, err := os.Pipe()
+	p := &Peer{}
+	input, err := p.open(c.Messages)
 	if err != nil {
 		return nil, err
 	}
 	defer input.Close()
-	process, err := node.Start(ctx, lab.Process{Name: c.Name, Path: program, Args: c.arguments(), Input: input})
+	p.Proc, err = node.Start(ctx, lab.Process{Name: c.Name, Path: program, Args: c.arguments(), Input: input})
 	if err != nil {
-		orders.Close()
+		p.orders.Close()
 		return nil, err
 	}
-	p := &Peer{Proc: process, orders: orders}
 	if _, err := p.WaitFor(ctx, "^ready$"); err != nil {
 		_ = p.Stop()
 		return nil, err
@@ -50,10 +55,24 @@ func Start(ctx context.Context, node *lab.Node, program string, c Config) (*Peer
 	return p, nil
 }
 
+// open makes what the program has as its standard input.
+func (p *Peer) open(messages bool) (input *os.File, err error) {
+	if !messages {
+		input, p.orders, err = os.Pipe()
+		return input, err
+	}
+	input, p.Messages, err = newMessages()
+	p.orders = p.Messages
+	return input, err
+}
+
 func (c *Config) arguments() []string {
 	args := []string{"listen"}
 	if len(c.Remote) > 0 {
 		args[0] = "connect"
+	}
+	if c.Messages {
+		args = append(args, "messages=1")
 	}
 	args = append(args, c.Settings...) // ports stand before the addresses that have them
 	for _, a := range c.Local {

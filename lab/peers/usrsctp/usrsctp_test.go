@@ -3,8 +3,10 @@
 package usrsctp_test
 
 import (
+	"bytes"
 	"context"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,11 +17,12 @@ import (
 	"github.com/isthmus-net/isthmus/lab/peers/usrsctp"
 )
 
-// TestTwoEnds has one end send to another by both of its kinds of transport, between hosts of two addresses:
+// hosts are two with two addresses each, and the program:
 //
 //	a ── 2001:db8:1::/64 ── b
 //	  ── 2001:db8:2::/64 ──
-func TestTwoEnds(t *testing.T) {
+func hosts(t *testing.T) (ctx context.Context, a, b *lab.Node, program string) {
+	t.Helper()
 	testutil.NeedRoot(t)
 	program, err := usrsctp.Build(t.TempDir())
 	if err != nil {
@@ -36,7 +39,7 @@ func TestTwoEnds(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	a, b := l.Node("a"), l.Node("b")
+	a, b = l.Node("a"), l.Node("b")
 	l.Link(a, "e1", b, "e1")
 	l.Link(a, "e2", b, "e2")
 	a.Addr("e1", "2001:db8:1::a/64").Addr("e2", "2001:db8:2::a/64")
@@ -44,8 +47,17 @@ func TestTwoEnds(t *testing.T) {
 	if err := l.Err(); err != nil {
 		t.Fatal(err)
 	}
-	ours := []netip.Addr{netip.MustParseAddr("2001:db8:1::a"), netip.MustParseAddr("2001:db8:2::a")}
-	theirs := []netip.Addr{netip.MustParseAddr("2001:db8:1::b"), netip.MustParseAddr("2001:db8:2::b")}
+	return ctx, a, b, program
+}
+
+var (
+	ours   = []netip.Addr{netip.MustParseAddr("2001:db8:1::a"), netip.MustParseAddr("2001:db8:2::a")}
+	theirs = []netip.Addr{netip.MustParseAddr("2001:db8:1::b"), netip.MustParseAddr("2001:db8:2::b")}
+)
+
+// TestTwoEnds has one end send to another by both of its kinds of transport.
+func TestTwoEnds(t *testing.T) {
+	ctx, a, b, program := hosts(t)
 	for name, udp := range map[string][]string{"UDP": {"udp=9899", "peer-udp=9899"}, "IP": nil} {
 		t.Run(name, func(t *testing.T) {
 			settings := append([]string{"hash=1", "rto-min=200", "rto-initial=200"}, udp...)
@@ -92,6 +104,40 @@ func TestTwoEnds(t *testing.T) {
 				t.Errorf("received is not what was sent (-sent +received):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestMessages has a message go through by one stream and an answer come back by another, as they are.
+func TestMessages(t *testing.T) {
+	ctx, a, b, program := hosts(t)
+	server, err := usrsctp.Start(ctx, b, program, usrsctp.Config{Name: "server", Local: theirs, Messages: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Stop()
+	client, err := usrsctp.Start(ctx, a, program, usrsctp.Config{Name: "client", Local: ours, Remote: theirs, Messages: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Stop()
+	got := make([]byte, 100_000)
+	for i, way := range [][2]*usrsctp.Peer{{client, server}, {server, client}} {
+		if _, err := way[0].WaitFor(ctx, "^up "); err != nil {
+			t.Fatal(err)
+		}
+		said := bytes.Repeat([]byte("by usrsctp"), 500)
+		if err := way[0].Messages.WriteMessage(uint16(i+1), said); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := way[1].Messages.Read(got); err != nil || !bytes.Equal(got[:n], said) {
+			t.Errorf("%d octets have come, not what was sent: %v", n, err)
+		}
+	}
+	if err := client.Messages.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := client.WaitFor(ctx, "^data out "); err != nil || !strings.HasSuffix(line, " twice 0") {
+		t.Errorf("the end was summed up as %q: %v", line, err)
 	}
 }
 

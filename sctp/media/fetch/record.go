@@ -21,7 +21,7 @@ import (
 // Recorder writes down what a transfer shows: tables of CSV, packets as pcapng, or both. Chunks, messages and packets
 // are written behind a buffer; the watch holds a lock around all but packets.
 type Recorder struct {
-	tables struct{ tsn, messages, rate, paths, marks, failovers *measure.Table }
+	tables struct{ tsn, messages, rate, paths, marks, failovers, summary *measure.Table }
 	files  []*file
 
 	second time.Time // of the rate
@@ -65,6 +65,7 @@ func NewRecorder(folder, capture string, start time.Time) (r *Recorder, err erro
 		}{
 			{&t.tsn, "tsn", measure.TSNColumns}, {&t.messages, "messages", measure.MessageColumns}, {&t.rate, "rate", measure.RateColumns},
 			{&t.paths, "paths", measure.PathColumns}, {&t.marks, "marks", measure.MarkColumns}, {&t.failovers, "failovers", measure.FailoverColumns},
+			{&t.summary, "summary", measure.SummaryColumns},
 		} {
 			w, err := r.create(filepath.Join(folder, one.name+".csv"))
 			if err != nil {
@@ -103,7 +104,7 @@ func (r *Recorder) Close() error {
 	r.packets = nil
 	r.capturing.Unlock()
 	t := &r.tables
-	for _, one := range []*measure.Table{t.tsn, t.messages, t.rate, t.paths, t.marks, t.failovers} {
+	for _, one := range []*measure.Table{t.tsn, t.messages, t.rate, t.paths, t.marks, t.failovers, t.summary} {
 		if one != nil {
 			err = errors.Join(err, one.Close())
 		}
@@ -156,6 +157,22 @@ func (r *Recorder) failovers(list []measure.Failover) {
 			t.Row(f.LastOld, f.Change.From.Local, f.Change.From.Remote, f.To.Local, f.To.Remote, f.Gap, f.First, f.New, f.Down, f.RTO)
 		}
 	}
+}
+
+// summary writes down what a result says of the whole transfer; of the sender, if it has reported.
+func (r *Recorder) summary(at time.Time, result *Result, reported bool) {
+	t := r.tables.summary
+	if t == nil {
+		return
+	}
+	values := []any{
+		result.Octets, result.Messages, result.Throughput, result.DelayMean, result.DelayDev, result.Jitter,
+		result.Chunks, result.Duplicates, result.Gap, "", "", "", "", "", "",
+	}
+	if s := &result.Sender; reported {
+		values = append(values[:9], s.Sent, s.Late, s.Fast, s.Copies, s.Moved, 100*result.Retransmitted)
+	}
+	t.Row(at, values...)
 }
 
 // packet writes a packet, with the headers that it travelled behind. local is our port of UDP, if it did so in UDP.

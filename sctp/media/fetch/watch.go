@@ -125,5 +125,6 @@ func (w *watch) result(r *Result) {
 	r.Failovers = measure.Failovers(w.receiver.Changes, w.marks)
 	if w.recorder != nil {
 		w.recorder.failovers(r.Failovers)
+		w.recorder.summary(time.Now(), r, w.last != nil)
 	}
 }

@@ -29,6 +29,7 @@ var (
 	RateColumns     = []string{"time_s", "octets", "mbit_s"}
 	PathColumns     = []string{"time_s", "local", "remote", "state", "current", "errors", "rto_ms", "srtt_ms", "cwnd", "in_flight", "next_tsn"}
 	MarkColumns     = []string{"time_s", "local", "remote", "mark", "tsn", "rto_ms"}
+	SummaryColumns  = []string{"time_s", "octets", "messages", "mbit_s", "delay_ms", "delay_deviation_ms", "jitter_ms", "chunks", "again", "longest_gap_ms", "sent", "late", "fast", "copies", "moved", "retransmitted_percent"}
 	FailoverColumns = []string{"time_s", "old_local", "old_remote", "new_local", "new_remote", "gap_ms", "t_first_ms", "t_new_ms", "t_down_ms", "rto_ms"}
 )
 

@@ -4,6 +4,7 @@ package mediarole
 
 import (
 	"bytes"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -345,6 +347,12 @@ func TestCommand(t *testing.T) {
 			t.Errorf("%s.csv: %v\n%.300s", name, err, b)
 		}
 	}
+	summary := readTable(t, filepath.Join(g.CSV, "summary.csv"))
+	for column, least := range map[string]float64{"octets": float64(len(want)), "chunks": 100, "longest_gap_ms": 10, "sent": 100, "retransmitted_percent": 0.001} {
+		if v, err := strconv.ParseFloat(summary[column], 64); err != nil || v < least {
+			t.Errorf("the summary has %q as %s", summary[column], column)
+		}
+	}
 	verify := []string{"-o", "sctp.checksum:CRC 32c", "-o", "udp.check_checksum:TRUE", "-T", "fields"}
 	if text := tsharktest.Run(t, g.Pcapng, append(verify, "-Y", "_ws.malformed or sctp.checksum.status == 0 or udp.checksum.status == 0", "-e", "frame.number")...); text != "" {
 		t.Errorf("tshark complains of packets\n%s", text)
@@ -355,4 +363,22 @@ func TestCommand(t *testing.T) {
 	if err := g.Run(role.Screen{Out: io.Discard, Err: io.Discard}); err == nil || !strings.Contains(err.Error(), "is there already") {
 		t.Errorf("the file is replaced: %v", err)
 	}
+}
+
+// readTable reads the one row of a table, by its columns.
+func readTable(t *testing.T, path string) map[string]string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := csv.NewReader(bytes.NewReader(b)).ReadAll()
+	if err != nil || len(lines) != 2 {
+		t.Fatalf("%v\n%s", err, b)
+	}
+	row := map[string]string{}
+	for i, column := range lines[0] {
+		row[column] = lines[1][i]
+	}
+	return row
 }

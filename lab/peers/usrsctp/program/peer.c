@@ -9,7 +9,9 @@
  * remote=ADDRESS, which may come several times. It says on standard output, one
  * line each, what happens: "ready" when it listens, "up" with the streams when
  * an association is set up, then its events, and what was sent and received. On
- * standard input it takes orders: see order().
+ * standard input it takes orders: see order(); or with messages=1 it is a socket
+ * of type SOCK_SEQPACKET, by which messages come to be sent, and those go that
+ * have come: each behind its stream, in two octets.
  *
  * The library is one stack per process, so each namespace has its own peer.
  */
@@ -21,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
@@ -45,7 +48,7 @@ static struct {
 	long rto_initial, rto_min, rto_max, heartbeat, sack_delay;
 	long path_max_retrans, potentially_failed, association_max_retrans;
 	long streams, interleaving, no_delay, send_buffer, receive_buffer, burst, mtu;
-	long source, echo, hash, size, largest, count, seconds, gap;
+	long source, echo, messages, hash, size, largest, count, seconds, gap;
 } set = {
 	.port = 5000, .peer_port = 5000,
 	.rto_initial = -1, .rto_min = -1, .rto_max = -1, .heartbeat = -1, .sack_delay = -1,
@@ -79,6 +82,7 @@ static const struct {
 	{ "mtu", &set.mtu }, /* of all paths, without looking for another; 0: the library's */
 	{ "source", &set.source },   /* send as soon as an association is up */
 	{ "echo", &set.echo },       /* send back what comes */
+	{ "messages", &set.messages }, /* from standard input, and to it */
 	{ "hash", &set.hash },       /* of what is sent and what comes, per stream */
 	{ "size", &set.size },       /* of messages, */
 	{ "largest", &set.largest }, /* or from size to this, nine in ten to a thirtieth of it */
@@ -337,6 +341,7 @@ static void traffic(void)
 	summary("sent", sent);
 	summary("received", got);
 	usrsctp_get_stat(&s);
+	say("data out %u twice %u", s.sctps_senddata, s.sctps_recvdupdata);
 	say("packets out %u in %u retransmitted %u fast %u timeouts %u", s.sctps_sendpackets, s.sctps_recvpackets,
 	    s.sctps_sendretransdata, s.sctps_sendfastretrans, s.sctps_timodata);
 }
@@ -444,8 +449,8 @@ static void note(const union sctp_notification *n)
 	}
 }
 
-/* give_back sends a message back once it is whole. */
-static void give_back(struct stream *s, const struct sctp_rcvinfo *info, const unsigned char *octets, size_t size, int last)
+/* whole collects a message, and returns its size once it is whole, else 0. */
+static size_t whole(struct stream *s, const unsigned char *octets, size_t size, int last)
 {
 	if (!s->whole && !(s->whole = malloc(MAX_MESSAGE)))
 		fail("memory");
@@ -454,12 +459,30 @@ static void give_back(struct stream *s, const struct sctp_rcvinfo *info, const u
 		exit(1);
 	}
 	memcpy(s->whole + s->begun, octets, size);
-	if (!last)
+	return last ? s->begun + size : 0;
+}
+
+/* give_back sends a message back once it is whole. */
+static void give_back(struct stream *s, const struct sctp_rcvinfo *info, const unsigned char *octets, size_t size, int last)
+{
+	if (!(size = whole(s, octets, size, last)))
 		return;
-	size += s->begun;
 	if (transmit(info->rcv_sid, info->rcv_ppid, info->rcv_flags & SCTP_UNORDERED, s->whole, size) < 0)
 		fail("echo");
 	count(&sent[info->rcv_sid], s->whole, size, 1);
+}
+
+/* hand_on gives a message to who has started us once it is whole. */
+static void hand_on(struct stream *s, uint16_t stream, const unsigned char *octets, size_t size, int last)
+{
+	unsigned char head[2] = { stream >> 8, stream };
+	struct iovec parts[2] = { { head, sizeof(head) } };
+	struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
+
+	if (!(parts[1].iov_len = whole(s, octets, size, last)))
+		return;
+	parts[1].iov_base = s->whole;
+	(void)sendmsg(STDIN_FILENO, &message, MSG_NOSIGNAL); /* who has closed it wants no more */
 }
 
 /* receive takes what comes until the socket is closed. */
@@ -490,6 +513,8 @@ static void receive(void)
 		s = &got[info.rcv_sid];
 		if (set.echo)
 			give_back(s, &info, octets, n, flags & MSG_EOR);
+		if (set.messages)
+			hand_on(s, info.rcv_sid, octets, n, flags & MSG_EOR);
 		count(s, octets, n, flags & MSG_EOR);
 	}
 }
@@ -560,6 +585,22 @@ static void *orders(void *nothing)
 	return NULL;
 }
 
+/* messages sends what comes, and sums up when nothing more does. */
+static void *messages(void *nothing)
+{
+	static unsigned char message[MAX_MESSAGE + 2];
+	ssize_t n;
+
+	(void)nothing;
+	while ((n = read(STDIN_FILENO, message, sizeof(message))) > 2) {
+		if (transmit(message[0] << 8 | message[1], 0, 0, message + 2, n - 2) < 0)
+			perror("send");
+		count(&sent[message[1] % MAX_STREAMS], message + 2, n - 2, 1);
+	}
+	traffic();
+	return NULL;
+}
+
 /* take reads an argument. It returns 0 if that is none. */
 static int take(const char *argument)
 {
@@ -605,7 +646,7 @@ int main(int argc, char **argv)
 	say("ready");
 	if (!listening)
 		join();
-	if (pthread_create(&thread, NULL, orders, NULL) != 0)
+	if (pthread_create(&thread, NULL, set.messages ? messages : orders, NULL) != 0)
 		fail("thread");
 	receive();
 	return 0;
