@@ -36,6 +36,9 @@ type Config struct {
 	StaticAddresses bool
 	// BesideKernel has raw sockets opened although the kernel speaks SCTP itself: see ErrKernel.
 	BesideKernel bool
+	// Prompt has each packet read as it comes. Else an endpoint that has had nothing but heartbeats for a second, and of
+	// those some hundreds a second, reads them together each 10 ms, which takes a fraction of the processor.
+	Prompt bool
 	// MaxAssociations bounds those of an endpoint; 0 is 4096.
 	MaxAssociations int
 	// Backlog bounds associations that wait for Accept; 0 is 128.

@@ -57,7 +57,7 @@ type Endpoint struct {
 	closed     bool      // nothing more is to be sent
 	released   bool      // the sockets, too
 
-	eventsLost, notBound uint64
+	eventsLost, notBound, rests uint64
 
 	filling, leaving *assoc.Output // what the engine puts out, and what is being sent
 	sending          bool          // by someone

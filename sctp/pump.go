@@ -180,6 +180,7 @@ func (e *Endpoint) tick() {
 // read gives the engine what a socket receives, until it is closed.
 func (e *Endpoint) read(s *port.Pairs) {
 	msgs := make([]port.Message, port.MaxBatch)
+	var pace pace
 	for {
 		n, err := s.ReadBatch(msgs)
 		if err != nil {
@@ -189,7 +190,45 @@ func (e *Endpoint) read(s *port.Pairs) {
 		for i := range msgs[:n] {
 			e.handle(&msgs[i], t)
 		}
+		pace.note(n, t.now)
+		rests := pace.brisk && !e.config.Prompt && t.now.Sub(e.engine.BusyAt()) > restAfter
+		if rests {
+			e.rests++
+		}
 		e.finish(t)
+		if rests {
+			s.Rest(rest)
+		}
+	}
+}
+
+// A socket of an endpoint that has had nothing to do for restAfter but heartbeats, and of those many, is read once in a
+// rest: thousands of associations need no more, and to wake up for each packet takes more than to answer it. The first packet
+// that comes for anyone is late by a rest at most, as round trips of heartbeats are.
+const (
+	rest      = 10 * time.Millisecond
+	restAfter = time.Second
+)
+
+// pace is how fast packets come.
+type pace struct {
+	since   time.Time
+	packets int
+	brisk   bool
+}
+
+// Brisk are so many packets in such a time, four in a rest.
+const (
+	briskPackets = 100
+	paceWindow   = briskPackets / 4 * rest
+)
+
+// note counts packets.
+func (p *pace) note(n int, now time.Time) {
+	p.packets += n
+	if d := now.Sub(p.since); d >= paceWindow {
+		p.brisk = time.Duration(p.packets)*paceWindow >= briskPackets*d
+		p.since, p.packets = now, 0
 	}
 }
 

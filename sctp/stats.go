@@ -16,6 +16,7 @@ type Stats struct {
 	Associations int    // there are now
 	EventsLost   uint64 // that no one took
 	NotBound     uint64 // packets to addresses that the endpoint is not bound to
+	Rests        uint64 // times that heartbeats were let wait, to be read together
 
 	Received, Sent           uint64 // packets
 	ReceiveCalls, SendCalls  uint64 // system calls that did it
@@ -27,7 +28,7 @@ type Stats struct {
 // Stats returns what the endpoint has counted.
 func (e *Endpoint) Stats() Stats {
 	e.mu.Lock()
-	s := Stats{Counters: e.engine.Counters, Associations: len(e.conns), EventsLost: e.eventsLost, NotBound: e.notBound}
+	s := Stats{Counters: e.engine.Counters, Associations: len(e.conns), EventsLost: e.eventsLost, NotBound: e.notBound, Rests: e.rests}
 	e.mu.Unlock()
 	e.sockets.each(func(one *port.Pairs) {
 		p := one.Stats()

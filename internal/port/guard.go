@@ -16,11 +16,12 @@ const closing = 1 << 62
 // guard keeps a file descriptor open while system calls use it, so that a
 // number which the kernel has already given to another file is never used.
 type guard struct {
-	fd    int
-	event int          // eventfd released together with fd, or 0
-	file  *os.File     // that has fd, if Go's poller waits for it
-	state atomic.Int64 // users inside, plus closing
-	once  sync.Once
+	fd     int
+	event  int          // eventfd released together with fd, or 0
+	file   *os.File     // that Go's poller waits for, if any: it has fd
+	behind []int        // or these are behind it, and fd is one of them
+	state  atomic.Int64 // users inside, plus closing
+	once   sync.Once
 }
 
 // enter reports whether the descriptor may be used; leave must follow.
@@ -41,9 +42,13 @@ func (g *guard) leave() {
 
 // release closes the descriptors.
 func (g *guard) release() {
-	if g.file != nil {
+	for _, fd := range g.behind {
+		unix.Close(fd)
+	}
+	switch {
+	case g.file != nil:
 		_ = g.file.Close()
-	} else {
+	case g.behind == nil:
 		unix.Close(g.fd)
 	}
 	if g.event != 0 {

@@ -23,7 +23,7 @@ type PairsConfig struct {
 	Protocol int
 	Port     uint16
 	// Small makes a socket for few peers: it reads fewer packets at once. At first it has room for packets of 2 KiB, which
-	// takes a hundredth of the memory, and when that is full, or too small, for trains.
+	// takes a hundredth of the memory, and when that is full, or too small, for trains. It does not rest.
 	Small bool
 }
 
@@ -92,7 +92,7 @@ func ListenPairs(cfg PairsConfig) (*Pairs, error) {
 	p.udp.guard.fd = fd
 	p.out.make = func() *pairSender { return newPairSender(p.v6) }
 	if err = p.setUp(cfg); err == nil {
-		p.udp.poller, err = newPoller(&p.udp.guard)
+		p.udp.poller, err = newPoller(&p.udp.guard, !cfg.Small)
 	}
 	if err != nil {
 		p.udp.guard.release()
@@ -182,6 +182,10 @@ func (p *Pairs) ReadBatch(msgs []Message) (int, error) {
 	}
 	return n, err
 }
+
+// Rest has the goroutine that reads sleep for a while, and lets packets wait: they are read together then, and none wakes
+// the process before. A closed socket is noticed later by that.
+func (p *Pairs) Rest(d time.Duration) { p.udp.poller.rest(d) }
 
 // behindIPv4 takes the header off a packet that the kernel has looked through.
 func behindIPv4(p []byte) []byte {

@@ -102,7 +102,7 @@ func (p *Pairs) sendFragmented(s *pairSender, pkts []Paired) {
 }
 
 // few packets are sent in so little time that the goroutine need not let its processor go.
-const few = 8
+const few = 16
 
 // send sends up to MaxBatch packets.
 func (p *Pairs) send(s *pairSender, pkts []Paired, trains bool) {

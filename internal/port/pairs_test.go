@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -232,6 +233,54 @@ func TestPairsWaitForRoom(t *testing.T) {
 	if s := p.Stats(); s.WritePackets+s.WriteFull != 50 || s.WriteFull > 10 {
 		t.Errorf("%d packets are sent, %d had no room", s.WritePackets, s.WriteFull)
 	}
+}
+
+// TestPairsRest has a packet not wake who rests, and come all the same when the rest is over; the next one wakes again. To
+// close the socket ends a rest, and small sockets have none.
+func TestPairsRest(t *testing.T) {
+	at := netip.MustParseAddr("127.0.0.1")
+	open := func(small bool) *Pairs {
+		p, err := ListenPairs(PairsConfig{Addr: netip.AddrPortFrom(at, 0), Small: small})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = p.Close() })
+		return p
+	}
+	p := open(false)
+	send := func() {
+		if err := p.WriteBatch([]Paired{{Local: at, Remote: p.LocalAddr(), Payload: []byte("x")}}); err != nil {
+			t.Error(err)
+		}
+	}
+	msgs := make([]Message, MaxBatch)
+	for range 3 {
+		send()
+		send()
+		const rest = 10 * time.Millisecond
+		begin := time.Now()
+		if p.Rest(rest); time.Since(begin) < rest {
+			t.Error("what has come ends the rest")
+		}
+		if n, err := p.ReadBatch(msgs); n != 2 || err != nil {
+			t.Errorf("%d packets, %v", n, err)
+		}
+		go send()
+		if n, err := p.ReadBatch(msgs); n != 1 || err != nil {
+			t.Errorf("%d packets, %v", n, err)
+		}
+	}
+	rested := make(chan struct{})
+	go func() {
+		p.Rest(time.Hour)
+		close(rested)
+	}()
+	_ = p.Close()
+	<-rested
+	if _, err := p.ReadBatch(msgs); err != ErrClosed {
+		t.Errorf("a closed socket: %v", err)
+	}
+	open(true).Rest(time.Hour)
 }
 
 // TestSmallPairsGrow has more come to a small socket than it has room for at first, and a packet that is too large for that:

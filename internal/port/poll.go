@@ -13,6 +13,8 @@ import (
 // poller receives from a socket with the help of Go's poller, for sockets of which a process may have thousands: one
 // that waits in the kernel has a thread to itself.
 type poller struct {
+	fd    int
+	rests *restful // nil: it never does
 	conn  syscall.RawConn
 	try   func(fd uintptr) bool
 	hdrs  []mmsghdr
@@ -24,15 +26,20 @@ type poller struct {
 // much are octets that take so long to receive that the goroutine lets its processor go.
 const much = 8 << 10
 
-// newPoller makes one for the socket of a guard.
-func newPoller(g *guard) (*poller, error) {
-	err := unix.SetNonblock(g.fd, true)
-	if err != nil {
-		return nil, fmt.Errorf("cannot poll a socket: %w", err)
+// newPoller makes one for the socket of a guard, which can rest if it is to.
+func newPoller(g *guard, rests bool) (*poller, error) {
+	p := &poller{fd: g.fd}
+	polled, err := g.fd, unix.SetNonblock(g.fd, true)
+	if err == nil && rests {
+		if p.rests, err = newRestful(g); err == nil {
+			polled = p.rests.queue
+		}
 	}
-	p := &poller{}
-	g.file = os.NewFile(uintptr(g.fd), "socket")
-	if p.conn, err = g.file.SyscallConn(); err != nil {
+	if err == nil {
+		g.file = os.NewFile(uintptr(polled), "socket")
+		p.conn, err = g.file.SyscallConn()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("cannot poll a socket: %w", err)
 	}
 	p.try = p.receiveNow
@@ -48,17 +55,20 @@ func (p *poller) receive(hdrs []mmsghdr) (int, unix.Errno) {
 	return p.got, p.errno
 }
 
-// receiveNow reports whether there was something.
-func (p *poller) receiveNow(fd uintptr) bool {
+// receiveNow reports whether there was something. If not, what comes is waited for.
+func (p *poller) receiveNow(uintptr) bool {
 	if p.busy {
-		p.got, p.errno = recvmmsg(int(fd), p.hdrs, unix.MSG_DONTWAIT)
+		p.got, p.errno = recvmmsg(p.fd, p.hdrs, unix.MSG_DONTWAIT)
 	} else {
-		p.got, p.errno = recvmmsgNow(int(fd), p.hdrs)
+		p.got, p.errno = recvmmsgNow(p.fd, p.hdrs)
 	}
 	octets := 0
 	for i := range p.got {
 		octets += int(p.hdrs[i].n)
 	}
 	p.busy = octets >= much
-	return p.errno != unix.EAGAIN
+	if p.errno != unix.EAGAIN {
+		return true
+	}
+	return p.rests != nil && p.rests.listen(true) != nil // which cannot be; then it is asked again and again
 }

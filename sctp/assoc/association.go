@@ -294,6 +294,9 @@ func (a *Association) take(p *Path, c chunk.Chunk, in *arrival, out *Output) boo
 		a.endpoint.Counters.Unexpected++
 		return true
 	}
+	if c.Type != chunk.TypeHeartbeat && c.Type != chunk.TypeHeartbeatAck && c.Type != chunk.TypePad {
+		a.endpoint.busyAt = in.now
+	}
 	switch c.Type {
 	case chunk.TypeData, chunk.TypeIData:
 		a.handleData(p, c, in, out)

@@ -47,6 +47,7 @@ type Endpoint struct {
 	timers  timers
 	many    []netip.Addr // addresses of all hosts of a link
 	origin  time.Time    // from which the beats of heartbeats count
+	busyAt  time.Time    // when the user has sent something, or anything but heartbeats has come
 
 	dice    [8]byte
 	control []byte        // chunks that answer the packet that is handled
@@ -87,7 +88,7 @@ func (e *Endpoint) Connect(remote []netip.Addr, port, udp uint16, par Parameters
 		}
 	}
 	a := e.newAssociation(par, port, e.newTag())
-	a.epoch, a.random = now, e.random(chunk.RandomSize)
+	a.epoch, a.random, e.busyAt = now, e.random(chunk.RandomSize), now
 	for _, address := range remote {
 		a.addPaths(address, udp, true)
 	}
@@ -103,6 +104,9 @@ func (e *Endpoint) Connect(remote []netip.Addr, port, udp uint16, par Parameters
 
 // Next is when Tick wants to be called; zero if nothing waits.
 func (e *Endpoint) Next() time.Time { return e.timers.next() }
+
+// BusyAt is when an association was last set up, sent anything for its user, or had anything come but heartbeats.
+func (e *Endpoint) BusyAt() time.Time { return e.busyAt }
 
 // Tick does what is due.
 func (e *Endpoint) Tick(now time.Time, out *Output) {
@@ -132,6 +136,7 @@ func (e *Endpoint) Handle(p Packet, now time.Time, out *Output) {
 	in := arrival{Packet: p, header: h, chunks: chunks, now: now}
 	switch {
 	case first.Type == chunk.TypeInit:
+		e.busyAt = now
 		e.handleInit(&in, first, out)
 	case h.Tag == 0: // RFC 9260 section 8.5.1, A
 		e.Counters.BadTag++
@@ -155,6 +160,7 @@ func (in *arrival) peer() netip.AddrPort { return netip.AddrPortFrom(in.Remote, 
 // 9260 section 8.5).
 func (e *Endpoint) handleTagged(in *arrival, first chunk.Chunk, out *Output) {
 	if cookie, ok := cookieOf(in.chunks); ok {
+		e.busyAt = in.now
 		e.handleCookieEcho(in, cookie, out)
 		return
 	}

@@ -3,6 +3,7 @@
 package assoc
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -59,6 +60,40 @@ func TestPotentiallyFailed(t *testing.T) {
 	if first.cwnd != pmdcs && first.cwnd != 4*pmdcs && first.cwnd != 4344 {
 		t.Errorf("cwnd is %d", first.cwnd)
 	}
+}
+
+// TestFailingHidden has a user who knows the states of RFC 9260 alone see none of RFC 7829, and all that it says of the others
+// (section 3.2, 12). What is sent is the same.
+func TestFailingHidden(t *testing.T) {
+	s, first, _ := twoPaths(t, func(par *Parameters) { par.PathMaxRetrans, par.HideFailing = 2, true })
+	sees := func(what string, state PathState, events ...EventKind) {
+		t.Helper()
+		var kinds []EventKind
+		for _, e := range s.events {
+			kinds = append(kinds, e.Kind)
+		}
+		s.events = nil
+		if shown := s.a.Status().Paths[0].State; shown != state || !slices.Equal(kinds, events) {
+			t.Errorf("%s: %v is shown, and %v told", what, shown, kinds)
+		}
+	}
+	s.events = nil
+	s.say(full)
+	s.run(time.Second)
+	s.expect("a timeout", "DATA+0", "to 1: DATA+0", "HEARTBEAT")
+	if first.state != Failing {
+		t.Fatal("not failing")
+	}
+	sees("failing", Active)
+	s.answerHeartbeats(func(Pair) bool { return true })
+	sees("back", Active)
+	first.state, first.errors = Failing, 2
+	s.a.strike(first, false, s.now, &s.out)
+	s.collect()
+	sees("inactive", Inactive, PathInactive)
+	s.a.answer(first, &s.out)
+	s.collect()
+	sees("active", Active, PathActive)
 }
 
 // TestFailingReturns has a path come back by what proves that it works, and by nothing else (RFC 7829 section 3.2, 7, 9

@@ -4,11 +4,38 @@ package assoc
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/isthmus-net/isthmus/sctp/chunk"
 )
+
+// TestNoStreamReset has a peer ask for what nobody has offered: its streams stay as they are (RFC 8260 section 2.3.2,
+// RFC 6525).
+func TestNoStreamReset(t *testing.T) {
+	const reconfig chunk.Type = 130
+	par := quiet()
+	par.Interleaving = true
+	offer := par.offer(nil)
+	if slices.Contains(offer.Extensions, reconfig) {
+		t.Error("a reset of streams is offered")
+	}
+	s := newScript(t, par, 1, 1)
+	s.init.Extensions = []chunk.Type{chunk.TypeIData}
+	s.accept()
+	data := func(n, message int, user string) []byte {
+		return (&chunk.Data{TSN: s.init.TSN + uint32(n), Message: uint32(message), First: true, Last: true, User: []byte(user)}).Append(nil, true)
+	}
+	s.peer(data(0, 0, "a"))
+	outgoing := []byte{0, 13, 0, 16, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0} // an Outgoing SSN Reset Request for all streams
+	s.peer(chunk.Append(nil, reconfig, 0, outgoing))
+	s.peer(data(1, 0, "counted anew"))
+	s.peer(data(2, 1, "b"))
+	if got := s.received(); got != "a b" {
+		t.Errorf("received is %q", got)
+	}
+}
 
 // TestInterleavingIsAgreedUpon uses I-DATA if both ends list it (RFC 8260 section 2.2.1), and I-FORWARD-TSN if both list
 // that (section 2.3.1).
@@ -30,8 +57,8 @@ func TestInterleavingIsAgreedUpon(t *testing.T) {
 		s := newScript(t, par, 1, 1)
 		s.init.Extensions, s.init.ForwardTSN = tt.peers, tt.forward
 		s.accept()
-		if s.a.interleaved != tt.interleaved || s.a.forwards != tt.forwards {
-			t.Errorf("%v: interleaved %t, forwards %t", tt, s.a.interleaved, s.a.forwards)
+		if status := s.a.Status(); status.Interleaving != tt.interleaved || status.PartialReliability != tt.forwards {
+			t.Errorf("%v: interleaved %t, forwards %t", tt, status.Interleaving, status.PartialReliability)
 		}
 	}
 }

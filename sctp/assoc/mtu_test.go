@@ -61,6 +61,60 @@ func TestSearchElsewhere(t *testing.T) {
 	}
 }
 
+// TestSizesOfPaths has two networks that take packets of different sizes: each is known by itself, and messages are cut for
+// the smaller one, so that either path can take what the other has lost (RFC 9260 section 7.3).
+func TestSizesOfPaths(t *testing.T) {
+	w := newWorld(t, dual(), Defaults())
+	w.mtu = func(p Pair) int {
+		if path1(p) {
+			return 1500
+		}
+		return 1400
+	}
+	w.connect(w.hosts[1].end.config.Addresses...)
+	w.run(time.Minute)
+	for _, p := range w.hosts[0].a.paths {
+		if p.mtu != w.mtu(p.Pair) {
+			t.Errorf("the MTU of %v is taken for %d", p.Pair, p.mtu)
+		}
+	}
+	if !path1(w.hosts[0].a.primary.Pair) {
+		t.Fatal("data goes by the path of the smaller packets")
+	}
+	w.expectSizes(1400)
+}
+
+// TestDataConfirmsNoSize has data be acknowledged that was cut for larger packets than the path is known to take now, and
+// goes in fragments: only probes confirm sizes, of which none comes through (RFC 8899 section 4.2).
+func TestDataConfirmsNoSize(t *testing.T) {
+	w := pair(t, Defaults())
+	w.run(10 * time.Second)
+	h := w.hosts[0]
+	w.lost = func(int, Packet) bool { return true }
+	h.say(0, make([]byte, 1400), false)
+	good := chunk.Begin(nil, chunk.Header{Source: 5000, Destination: 5000, Tag: h.a.peerTag})
+	for _, p := range h.a.paths {
+		h.end.HandleICMP(ICMP{p.Pair, TooBig, 1280, good}, w.now, &h.out)
+	}
+	h.flush()
+	fragments := 0
+	w.lost = func(_ int, p Packet) bool {
+		if p.Fragment {
+			fragments++
+		}
+		return has(p, chunk.TypePad)
+	}
+	w.run(20 * time.Second)
+	if fragments == 0 || len(w.hosts[1].got) != 1 || h.a.sent.length > 0 {
+		t.Fatalf("%d packets in fragments, %d messages have come", fragments, len(w.hosts[1].got))
+	}
+	for _, p := range h.a.paths {
+		if p.mtu != 1280 {
+			t.Errorf("the MTU of %v is taken for %d", p.Pair, p.mtu)
+		}
+	}
+}
+
 // TestSmallPath has a path of IPv4 that takes less than the base size: the state ERROR of RFC 8899 section 5.2.
 func TestSmallPath(t *testing.T) {
 	at := [2][]netip.Addr{addresses("192.0.2.1"), addresses("192.0.2.2")}

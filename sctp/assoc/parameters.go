@@ -33,6 +33,10 @@ type Parameters struct {
 	// SetupRace has the first INIT go to each further address that was named after 250 ms, and not only after T1-init.
 	SetupRace bool
 
+	// HideFailing shows the user potentially failed paths as active, as if there were only the states of RFC 9260 (RFC 7829
+	// section 3.2, 12).
+	HideFailing bool
+
 	// What the peer is offered; it is used if the peer offers it, too.
 	PartialReliability bool // messages may be given up (RFC 3758)
 	Interleaving       bool // fragments of messages of several streams may mix (RFC 8260)

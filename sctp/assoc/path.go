@@ -174,8 +174,8 @@ func (a *Association) strike(p *Path, association bool, now time.Time, out *Outp
 	case p.errors > p.Parameters.PotentiallyFailedMaxRetrans && p.confirmed:
 		p.state = Failing
 	}
-	if p.state != was {
-		a.event(out, Event{Kind: PathFailing + EventKind(p.state-Failing), Pair: p.Pair})
+	if now := a.shown(p.state); now != a.shown(was) {
+		a.event(out, Event{Kind: PathFailing + EventKind(now-Failing), Pair: p.Pair})
 	}
 	if association {
 		if a.errors++; a.errors > a.par.AssociationMaxRetrans {
@@ -187,8 +187,18 @@ func (a *Association) strike(p *Path, association bool, now time.Time, out *Outp
 // answer books an answer by a path: it works (RFC 9260 sections 8.2 and 8.3).
 func (a *Association) answer(p *Path, out *Output) {
 	p.errors = 0
-	if p.state != Active {
+	if was := p.state; was != Active {
 		p.state = Active
-		a.event(out, Event{Kind: PathActive, Pair: p.Pair})
+		if a.shown(was) != Active {
+			a.event(out, Event{Kind: PathActive, Pair: p.Pair})
+		}
 	}
+}
+
+// shown is a state as the user sees it (RFC 7829 section 3.2, 12).
+func (a *Association) shown(s PathState) PathState {
+	if s == Failing && a.par.HideFailing {
+		return Active
+	}
+	return s
 }

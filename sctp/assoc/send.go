@@ -124,6 +124,7 @@ func (a *Association) Send(m Message, now time.Time, out *Output) error {
 	if s.waiting.length == 0 {
 		*a.ready.push() = m.Stream
 	}
+	a.endpoint.busyAt = now
 	one := a.endpoint.free.take(m)
 	if m.Lifetime > 0 {
 		one.deadline = now.Add(m.Lifetime)

@@ -58,7 +58,7 @@ func (a *Association) Status() Status {
 	}
 	for _, p := range a.paths {
 		s.Paths = append(s.Paths, PathStatus{
-			Pair: p.Pair, State: p.state, Confirmed: p.confirmed, Doubted: p.suspicion.moved, Down: p.down, Errors: p.errors,
+			Pair: p.Pair, State: a.shown(p.state), Confirmed: p.confirmed, Doubted: p.suspicion.moved, Down: p.down, Errors: p.errors,
 			SRTT: p.srtt, RTTVar: p.rttvar, RTO: p.rto, CWND: p.cwnd, SSThresh: p.ssthresh, Flight: p.flight,
 			MTU: p.mtu, UDPPort: p.port, Parameters: p.Parameters,
 		})
