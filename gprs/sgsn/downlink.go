@@ -3,6 +3,7 @@
 package sgsn
 
 import (
+	"bytes"
 	"net/netip"
 	"time"
 
@@ -20,15 +21,40 @@ func (e *Engine) downlink(m *message, now time.Time, out *Output) {
 		e.drops[dropUnknownTunnel]++
 		e.indicate(m, now, out)
 		return
-	case c.state == Opening:
-		// It may have overtaken the response that opens the context.
+	case c.state == Opening && len(c.early) == maxEarly:
 		e.drops[dropNotReady]++
 		return
-	case m.from.Addr() != c.remoteUser.Addr():
+	case c.state == Opening:
+		c.early = append(c.early, early{m.from.Addr(), bytes.Clone(m.Payload)})
+		return
+	}
+	e.bring(c, m.from.Addr(), m.Payload, now, out)
+}
+
+// early is a user packet that has overtaken the response that opens its context, such as the first advertisement of a
+// router: they come by sockets of their own.
+type early struct {
+	from netip.Addr
+	ip   []byte
+}
+
+const maxEarly = 4 // of a context
+
+// catchUp takes what has come too early.
+func (e *Engine) catchUp(c *PDPContext, now time.Time, out *Output) {
+	waiting := c.early
+	c.early = nil
+	for _, one := range waiting {
+		e.bring(c, one.from, one.ip, now, out)
+	}
+}
+
+// bring takes a user packet of a context that is open.
+func (e *Engine) bring(c *PDPContext, from netip.Addr, ip []byte, now time.Time, out *Output) {
+	if from != c.remoteUser.Addr() {
 		e.drops[dropPeer]++
 		return
 	}
-	ip := m.Payload
 	if !e.addressed(c.session, ip) {
 		return
 	}
