@@ -72,6 +72,7 @@ type PDPContext struct {
 	charging         uint32
 
 	began  time.Time
+	early  []tunnelled // until it is open
 	counts Traffic
 }
 

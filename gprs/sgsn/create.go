@@ -169,6 +169,7 @@ func (e *Engine) created(r *request, m *message, now time.Time, out *Output) {
 			e.seek6(s, now, out)
 		}
 	}
+	e.catchUp(c, now, out)
 }
 
 // opened takes from a response what a context needs. It reports whether all is there and fits

@@ -3,6 +3,7 @@
 package sgsn
 
 import (
+	"bytes"
 	"net/netip"
 	"time"
 
@@ -21,19 +22,47 @@ func (e *Engine) downlink(m *message, now time.Time, out *Output) {
 		e.drops[dropUnknownTunnel]++
 		e.indicate(m, now, out)
 		return
-	case c.state == Opening:
-		// It may have overtaken the response that opens the context.
+	case c.state == Opening && len(c.early) == maxEarly:
 		e.drops[dropNotReady]++
 		return
-	case m.from.Addr() != c.remoteUser.Addr():
+	case c.state == Opening:
+		c.early = append(c.early, tunnelled{m.from.Addr(), m.class, bytes.Clone(m.Payload)})
+		return
+	}
+	e.bring(c, tunnelled{m.from.Addr(), m.class, m.Payload}, now, out)
+}
+
+// tunnelled is a user packet, and who has sent it with which traffic class.
+type tunnelled struct {
+	from  netip.Addr
+	class uint8
+	ip    []byte
+}
+
+// maxEarly is how many packets of a context may overtake the response that opens it, such as the first advertisement of
+// a router: they come by sockets of their own.
+const maxEarly = 4
+
+// catchUp takes what has come too early.
+func (e *Engine) catchUp(c *PDPContext, now time.Time, out *Output) {
+	waiting := c.early
+	c.early = nil
+	for _, one := range waiting {
+		e.bring(c, one, now, out)
+	}
+}
+
+// bring takes a user packet of a context that is open.
+func (e *Engine) bring(c *PDPContext, p tunnelled, now time.Time, out *Output) {
+	if p.from != c.remoteUser.Addr() {
 		e.drops[dropPeer]++
 		return
 	}
-	ip := m.Payload
-	if len(ip) >= packet.IPv4HeaderLen && packet.Emerge(ip, m.class) == packet.EmergedLost {
+	if len(p.ip) >= packet.IPv4HeaderLen && packet.Emerge(p.ip, p.class) == packet.EmergedLost {
 		e.drops[dropCongestion]++
 		return
 	}
+	ip := p.ip
 	if !e.addressed(c.session, ip) {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/internal/packet"
@@ -220,5 +221,42 @@ func BenchmarkGPDU(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestPacketsBeforeTheAnswer takes packets that have overtaken the response that opens their context, some of them, and
+// from its GGSN alone.
+func TestPacketsBeforeTheAnswer(t *testing.T) {
+	for _, v := range []gtp.Version{gtp.V0, gtp.V1} {
+		w := newWorld(t, Settings{})
+		key, err := w.e.Attach(attachment(v, gtp.PDPTypeIPv4v6), w.now, &w.out)
+		w.order(err)
+		w.advertise(key, defaultRA())
+		for range maxEarly {
+			w.down(key, udp4(host4, four, 53, 8))
+		}
+		if len(w.out.IP) > 0 || w.drops("context_not_open") != 1 {
+			t.Errorf("%d packets came before their context, %d were dropped", len(w.out.IP), w.drops("context_not_open"))
+		}
+		w.accept(nil)
+		if i := w.info(key); len(i.IPv6) != 1 || len(w.out.IP) != maxEarly || i.Traffic.DownPackets != maxEarly {
+			t.Errorf("%+v, and %d packets", i, len(w.out.IP)) // with an advertisement of ours
+		}
+		w.clear()
+		w.now = w.now.Add(time.Hour)
+		w.e.Tick(w.now, &w.out)
+		w.none() // nobody has to be asked for an advertisement
+
+		next := attachment(v, gtp.PDPTypeIPv4)
+		next.NSAPI = 9
+		key, err = w.e.Attach(next, w.now, &w.out)
+		w.order(err)
+		w.down(key, udp4(host4, four, 53, 8))
+		w.accept(func(r *gtp.CreateResponse) { r.AddressUser = gtp.Some(other) })
+		if w.drops("foreign_peer") != 1 {
+			t.Error("a packet of another node than the context's was taken")
+		}
+		w.e.Abandon(w.now, &w.out)
+		w.empty()
 	}
 }

@@ -16,24 +16,22 @@ type counted struct{ up, down uint64 }
 
 func (c counted) plus(d counted) counted { return counted{c.up + d.up, c.down + d.down} }
 
+// less is what c is more than d.
+func (c counted) less(d counted) counted { return counted{c.up - d.up, c.down - d.down} }
+
 // off is by how many octets two counts differ.
 func (c counted) off(d counted) uint64 {
-	return excess(c.up, d.up) + excess(d.up, c.up) + excess(c.down, d.down) + excess(d.down, c.down)
+	return c.beyond(d) + d.beyond(c)
 }
+
+// beyond is by how many octets c is more than d.
+func (c counted) beyond(d counted) uint64 { return excess(c.up, d.up) + excess(c.down, d.down) }
 
 // excess is how much a is more than b.
 func excess(a, b uint64) uint64 { return max(a, b) - b }
 
 // accounts are what somebody has counted of each session, by its name.
 type accounts map[string]counted
-
-// sum is that of all sessions.
-func (a accounts) sum() (all counted) {
-	for _, one := range a {
-		all = all.plus(one)
-	}
-	return all
-}
 
 // off is by how many octets the accounts of sessions differ. One that only one of them has differs by all of its.
 func (a accounts) off(b accounts) (octets uint64) {
@@ -50,19 +48,26 @@ func (a accounts) off(b accounts) (octets uint64) {
 
 // charged are the accounts by the charging records of a GGSN. What a session is charged for twice shows in its sum.
 func charged(path string) (accounts, error) {
+	all := accounts{}
+	return all, eachCharge(path, func(one *ggsnrole.Charge) {
+		all[one.Session] = all[one.Session].plus(counted{one.UpOctets, one.DownOctets})
+	})
+}
+
+// eachCharge calls f for each charging record of a GGSN, of which a session may have several.
+func eachCharge(path string, f func(*ggsnrole.Charge)) error {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer file.Close()
-	all := accounts{}
 	for lines := json.NewDecoder(file); ; {
 		var one ggsnrole.Charge
 		if err := lines.Decode(&one); errors.Is(err, io.EOF) {
-			return all, nil
+			return nil
 		} else if err != nil {
-			return nil, err
+			return err
 		}
-		all[one.Session] = all[one.Session].plus(counted{one.UpOctets, one.DownOctets})
+		f(&one)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/peers"
 	"github.com/isthmus-net/isthmus/lab/report"
@@ -26,6 +27,27 @@ const (
 	accountingRun      = 200           // sessions, for each of --runs
 	accountingPatience = 2 * time.Hour // for what 100,000 sessions have left in the spool
 	accountingLook     = 50 * time.Millisecond
+	accountingWay      = 10 * time.Second // for packets between GGSN and SGSN
+)
+
+// What terminals of gprs-accounting ask for, and the prefixes that there are for 120,000 of them.
+const (
+	accountingBoth    = "both"
+	accountingRouters = "routers"
+)
+
+var (
+	accountingKinds = []guestKind{
+		{"IPv4", coreAPN(false), gtp.PDPTypeIPv4, false},
+		{"IPv6", coreAPN(true), gtp.PDPTypeIPv6, false},
+		{"IPv4v6", accountingBoth, gtp.PDPTypeIPv4v6, false},
+		{"IPv6 with a delegated prefix", accountingRouters, gtp.PDPTypeIPv6, true},
+	}
+	accountingAccess = []coreAccess{
+		{accountingBoth, "pool4 = [\"10.80.0.0/12\"]\npool6 = [\"2001:db8:7000::/44\"]\n"},
+		{accountingRouters, "pool6 = [\"2001:db8:8000::/36\"]\ndelegate = 56\n"},
+	}
+	accountingPool6 = netip.MustParsePrefix("2001:db8:6000::/44")
 )
 
 // gprsAccounting is the experiment gprs-accounting.
@@ -45,8 +67,10 @@ type accountingNet struct {
 	servers  [2]radiusServer
 	// Those that end in good order, those whom a crash of the GGSN ends, and those who come after it.
 	steady, open, late []int
-	status             counted // by each GGSN's status, before its end
-	found              accountingFound
+	// By each GGSN's status, before its end, and by the SGSN, of the same times; before is what the SGSN had carried
+	// before the GGSN of now.
+	status, carried, before counted
+	found                   accountingFound
 }
 
 // accountingFound is what was seen beside octets.
@@ -108,8 +132,8 @@ func drawAccounting(ctx context.Context, e *lab.Env, sessions int, timeout time.
 	if err := os.WriteFile(secret, []byte(testbedSecret+"\n"), 0o600); err != nil {
 		return n, err
 	}
-	n.pool4 = loadPool
-	n.apn = "authenticate = \"radius\"\naccounting = \"radius\"\naccounting_interval = \"10m\"\n"
+	n.pool4, n.pool6, n.further = loadPool, accountingPool6, accountingAccess
+	n.apn = "advert_interval = \"6h\"\nauthenticate = \"radius\"\naccounting = \"radius\"\naccounting_interval = \"10m\"\n"
 	n.more = fmt.Sprintf("request_rate = 1000000\nmax_contexts = 1000000\nradius_timeout = %q\nradius_dead_time = \"1s\"\naccounting_file = %q\ncharging_file = %q\n", timeout, filepath.Join(n.dir, "accounting"), n.charging())
 	at := coreSrv4
 	for i := range n.servers {
@@ -125,7 +149,7 @@ func drawAccounting(ctx context.Context, e *lab.Env, sessions int, timeout time.
 			return n, err
 		}
 	}
-	if n.guests, err = n.startGuests(sessions + 2*(sessions/10)); err != nil {
+	if n.guests, err = n.startGuests(sessions+2*(sessions/10), accountingKinds...); err != nil {
 		return n, err
 	}
 	return n, n.startNode()
@@ -166,6 +190,7 @@ func (n *accountingNet) startServer(i int) (err error) {
 
 // startNode starts the GGSN, which may have been killed.
 func (n *accountingNet) startNode() error {
+	n.before = n.total()
 	err := n.startGGSN(n.daemons.ctx, isthmus)
 	if err == nil {
 		n.ggsnProc = n.daemons.run[len(n.daemons.run)-1]
@@ -194,7 +219,7 @@ func (n *accountingNet) beginServer(i int) func() error {
 // comeIn has terminals come in, while one server is killed after the other.
 func (n *accountingNet) comeIn(ctx context.Context) error {
 	all := slices.Concat(n.steady, n.open)
-	n.daemons.env.Step("%d terminals come in by RADIUS; the first server is killed and comes back, then the second.", len(all))
+	n.daemons.env.Step("%d terminals come in by RADIUS, of IPv4, IPv6, both, and IPv6 with a delegated prefix; the first server is killed and comes back, then the second.", len(all))
 	begin := time.Now()
 	err := n.during(ctx, len(all), func(ctx context.Context) (err error) {
 		n.found.again, err = n.enter(ctx, all)
@@ -213,6 +238,9 @@ func (n *accountingNet) talkAll(ctx context.Context) error {
 		return err
 	}
 	if err := n.update(ctx, n.open); err != nil {
+		return err
+	}
+	if err := n.quiet(ctx); err != nil {
 		return err
 	}
 	if err := n.drained(ctx); err != nil {
@@ -278,6 +306,9 @@ func (n *accountingNet) comeLate(ctx context.Context) error {
 	if err := n.talk(ctx, n.late); err != nil {
 		return err
 	}
+	if err := n.quiet(ctx); err != nil {
+		return err
+	}
 	if err := n.leave(ctx, n.late); err != nil {
 		return err
 	}
@@ -288,10 +319,18 @@ func (n *accountingNet) comeLate(ctx context.Context) error {
 	return err
 }
 
-// counts takes what the GGSN says before its end.
-func (n *accountingNet) counts(ctx context.Context) (map[string]float64, error) {
-	values, err := n.daemons.isthmus(n.ggsn, "ggsn").values(ctx)
-	n.status = n.status.plus(counted{uint64(values["up_octets_total"]), uint64(values["down_octets_total"])})
+// counts takes what the GGSN says before its end, when nothing is on its way between it and the SGSN, and what that says.
+func (n *accountingNet) counts(ctx context.Context) (values map[string]float64, err error) {
+	var status, carried counted
+	err = poll(ctx, accountingWay, accountingLook, func(ctx context.Context) (_ bool, err error) {
+		values, err = n.daemons.isthmus(n.ggsn, "ggsn").values(ctx)
+		status, carried = counted{uint64(values["up_octets_total"]), uint64(values["down_octets_total"])}, n.total().less(n.before)
+		return status == carried, err
+	})
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		err = nil // they differ, which the report says
+	}
+	n.status, n.carried = n.status.plus(status), n.carried.plus(carried)
 	n.found.lost += values["accounting_lost_total"] + values["charging_lost_total"]
 	return values, err
 }
@@ -316,6 +355,7 @@ func (n *accountingNet) close() (err error) {
 
 // report compares all sums.
 func (n *accountingNet) report() (*report.Report, error) {
+	n.finish()
 	b, err := n.readBooks()
 	if err != nil {
 		return nil, err

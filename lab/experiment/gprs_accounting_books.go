@@ -4,7 +4,12 @@ package experiment
 
 import (
 	"fmt"
+	"maps"
+	"net/netip"
+	"strings"
 
+	"github.com/isthmus-net/isthmus/gprs/ggsn/ggsnrole"
+	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/lab/peers"
 	"github.com/isthmus-net/isthmus/lab/report"
 )
@@ -12,7 +17,8 @@ import (
 // books are what servers were told, and what the GGSN has written.
 type books struct {
 	sessions map[string]*booked // by Acct-Session-Id
-	charges  accounts           // likewise
+	charges  accounts           // likewise, of all records of a session
+	charged  map[string]string  // likewise: the addresses and prefixes that its last record has
 	begins   int                // records of Accounting-On; those of one second have one name
 	repeated int                // records that were told again
 	changed  int                // of these, those that tell something else
@@ -23,24 +29,43 @@ type booked struct {
 	imsi             string
 	started, stopped bool
 	octets           counted // by its Stop, or its last Interim-Update
+	has              string  // its addresses and prefixes, by the same
 }
 
 // readBooks reads the files of both servers, and the charging records.
 func (n *accountingNet) readBooks() (b *books, err error) {
-	b = &books{sessions: map[string]*booked{}}
+	b = newBooks()
 	for i := range n.servers {
 		if err := peers.EachDetail(n.servers[i].detail, b.enter); err != nil {
 			return nil, err
 		}
 	}
-	b.charges, err = charged(n.charging())
-	return b, err
+	return b, eachCharge(n.charging(), b.charge)
+}
+
+func newBooks() *books {
+	return &books{sessions: map[string]*booked{}, charges: accounts{}, charged: map[string]string{}}
+}
+
+// charge takes a charging record.
+func (b *books) charge(one *ggsnrole.Charge) {
+	b.charges[one.Session] = b.charges[one.Session].plus(counted{one.UpOctets, one.DownOctets})
+	var has []string
+	if one.Address4.IsValid() {
+		has = append(has, one.Address4.String())
+	}
+	for _, p := range []netip.Prefix{one.Prefix6, one.Delegated6} {
+		if p.IsValid() {
+			has = append(has, p.String())
+		}
+	}
+	b.charged[one.Session] = strings.Join(has, " ")
 }
 
 // enter takes a record. Records of a session and status that are told again, because no answer to the first one came, are
 // one (RFC 2866 section 2); of Interim-Updates, whose counts only grow, the last one counts.
 func (b *books) enter(r peers.Accounting) {
-	id, octets := r["Acct-Session-Id"], counted{r.Octets("Input"), r.Octets("Output")}
+	id, octets, has := r["Acct-Session-Id"], counted{r.Octets("Input"), r.Octets("Output")}, addressesOf(r)
 	if r["Acct-Status-Type"] == "Accounting-On" {
 		b.begins++
 		return
@@ -56,12 +81,23 @@ func (b *books) enter(r peers.Accounting) {
 		one.started = true
 	case "Stop":
 		b.again(one.stopped, one.octets != octets)
-		one.stopped, one.octets = true, octets
+		one.stopped, one.octets, one.has = true, octets, has
 	default:
 		if !one.stopped && octets.up >= one.octets.up {
-			one.octets = octets
+			one.octets, one.has = octets, has
 		}
 	}
+}
+
+// addressesOf are the addresses and prefixes of a session by a record.
+func addressesOf(r peers.Accounting) string {
+	var has []string
+	for _, name := range []string{"Framed-IP-Address", "Framed-IPv6-Prefix", "Delegated-IPv6-Prefix"} {
+		if r[name] != "" {
+			has = append(has, r[name])
+		}
+	}
+	return strings.Join(has, " ")
 }
 
 // again counts a record that may have been told before.
@@ -76,42 +112,80 @@ func (b *books) again(before, differs bool) {
 
 // bookkeeping is what the comparison of the books comes to.
 type bookkeeping struct {
-	ended                   [3]counted // of sessions with a Stop: by the generator, RADIUS and charging records
-	radius, charges, status uint64     // octets by which they are off
-	stops, starts, ends     int        // records that are missing, and sessions that should not have ended
-	closed                  int        // sessions that Accounting-On closes
-	sent, kept              counted    // of these: by the generator, and by their last record
-	interims                uint64     // octets of these that the last record should have and has not, or has and were not sent
+	kinds                   []kindBooks // of sessions with a Stop
+	radius, charges, status uint64      // octets by which they are off
+	uncarried               uint64      // octets of the generator that are not in what the SGSN has carried
+	addresses               int         // sessions whose last record has others than the terminal
+	stops, starts, ends     int         // records that are missing, and sessions that should not have ended
+	closed                  int         // sessions that Accounting-On closes
+	sent, kept              counted     // of these: by the SGSN, and by their last record
+	interims                uint64      // octets of these that the last record should have and has not, or has and were not sent
 }
 
-// compare compares the books with what the generator has sent.
+// kindBooks are the books of the sessions of one kind: by the generator, by the SGSN, which has what the links need, too,
+// by RADIUS and by charging records.
+type kindBooks struct {
+	sessions int
+	by       [4]counted
+}
+
+// compare compares the books with what the generator has sent and the SGSN has carried.
 func (b *books) compare(n *accountingNet) (k bookkeeping) {
-	told, byTerminal, sent := accounts{}, accounts{}, accounts{}
-	ofTerminal := map[string]*booked{}
+	k.kinds = make([]kindBooks, len(n.kinds))
+	told, byTerminal, carried := accounts{}, accounts{}, accounts{}
+	ofTerminal, nameOf := map[string]*booked{}, map[string]string{}
 	for id, one := range b.sessions {
-		ofTerminal[one.imsi] = one
+		ofTerminal[one.imsi], nameOf[one.imsi] = one, id
 		if one.stopped {
 			told[id] = one.octets
 			byTerminal[one.imsi] = byTerminal[one.imsi].plus(one.octets)
 		}
 	}
-	var all counted
+	charges := maps.Clone(b.charges)
 	for _, of := range []struct {
 		links []int
 		ends  bool
 	}{{n.steady, true}, {n.open, false}, {n.late, true}} {
 		for _, link := range of.links {
 			imsi, guest := guestIMSI(link), &n.list[link]
-			all = all.plus(guest.sent)
-			k.account(ofTerminal[imsi], guest, of.ends)
+			one, id := ofTerminal[imsi], nameOf[imsi]
+			k.account(one, guest, of.ends)
+			k.generated(guest, n.kinds[link%len(n.kinds)].is)
 			if of.ends {
-				sent[imsi] = guest.sent
+				carried[imsi] = guest.carried
+				k.kinds[link%len(n.kinds)].add(guest, byTerminal[imsi], charges[id])
+				k.compareAddresses(guest, one, b.charged[id])
+			} else { // records of before the end are of what was carried
+				k.charges += charges[id].beyond(guest.carried)
+				delete(charges, id)
 			}
 		}
 	}
-	k.ended = [3]counted{sent.sum(), told.sum(), b.charges.sum()}
-	k.radius, k.charges, k.status = sent.off(byTerminal), told.off(b.charges), all.off(n.status)
+	k.radius, k.charges, k.status = carried.off(byTerminal), k.charges+told.off(charges), n.carried.off(n.status)
 	return k
+}
+
+func (k *kindBooks) add(of *guest, radius, charge counted) {
+	k.sessions++
+	for i, c := range []counted{of.sent, of.carried, radius, charge} {
+		k.by[i] = k.by[i].plus(c)
+	}
+}
+
+// generated compares what the generator has sent with what the SGSN has carried: of IPv4 that is the same, of IPv6 there
+// is what the link needs beside.
+func (k *bookkeeping) generated(of *guest, is gtp.PDPType) {
+	if is == gtp.PDPTypeIPv4 {
+		k.uncarried += of.sent.off(of.carried)
+	} else {
+		k.uncarried += of.sent.beyond(of.carried)
+	}
+}
+
+func (k *bookkeeping) compareAddresses(of *guest, one *booked, charged string) {
+	if one == nil || one.has != of.has || charged != of.has {
+		k.addresses++
+	}
 }
 
 // account compares the account of one terminal with what it has had.
@@ -125,9 +199,8 @@ func (k *bookkeeping) account(one *booked, of *guest, ends bool) {
 		k.ends++
 	case !ends:
 		k.closed++
-		k.sent, k.kept = k.sent.plus(of.sent), k.kept.plus(one.octets)
-		k.interims += excess(one.octets.up, of.sent.up) + excess(one.octets.down, of.sent.down)
-		k.interims += excess(of.told.up, one.octets.up) + excess(of.told.down, one.octets.down)
+		k.sent, k.kept = k.sent.plus(of.carried), k.kept.plus(one.octets)
+		k.interims += one.octets.beyond(of.carried) + of.told.beyond(one.octets)
 	}
 }
 
@@ -137,26 +210,32 @@ func (b *books) report(n *accountingNet) *report.Report {
 	rep := &report.Report{
 		Experiment: accountingName, Title: "Accounts of a GGSN's sessions",
 		Notes: []string{
-			"Octets are those of inner packets as they are on the wire; of a train that the kernel carries as one, of each packet. Those of RADIUS are of Stops in the files of two FreeRADIUS, records told twice counted once; those of status are of each process before its end.",
-			"A kill -9 ends open contexts. Servers close their sessions by the Accounting-On of the next process; of what these have carried they know what the last Interim-Update tells, and there is no charging record.",
+			"Octets are those of inner packets as they are on the wire; of a train that the kernel carries as one, of each packet. Those of the SGSN are what its end of the tunnels has carried: of IPv6 the generator's and, of each link, router solicitations, advertisements and DHCPv6. Those of RADIUS are of Stops in the files of two FreeRADIUS, records told twice counted once; those of status are of each process before its end.",
+			"A kill -9 ends open contexts. Servers close their sessions by the Accounting-On of the next process; of what these have carried they know what the last Interim-Update tells, and there is no last charging record.",
 		},
 	}
-	row := func(who string, c counted) []string { return []string{who, fmt.Sprint(c.up), fmt.Sprint(c.down)} }
-	rep.Tables = append(rep.Tables,
-		report.Table{
-			Title: fmt.Sprintf("%d sessions that have ended", len(n.steady)+len(n.late)), Columns: []string{"by", "octets from terminals", "to them"},
-			Rows: [][]string{row("generator", k.ended[0]), row("RADIUS", k.ended[1]), row("charging records", k.ended[2])},
-		},
-		report.Table{
-			Title: fmt.Sprintf("%d sessions that were open at the kill -9", k.closed), Columns: []string{"by", "octets from terminals", "to them"},
-			Rows: [][]string{row("generator", k.sent), row("RADIUS", k.kept)},
-		})
+	both := func(c counted) string { return fmt.Sprintf("%d, %d", c.up, c.down) }
+	ended := report.Table{
+		Title:   fmt.Sprintf("%d sessions that have ended: octets from terminals, to them", len(n.steady)+len(n.late)),
+		Columns: []string{"of", "sessions", "by the generator", "SGSN", "RADIUS", "charging records"},
+	}
+	for i, kind := range k.kinds {
+		row := []string{n.kinds[i].name, fmt.Sprint(kind.sessions)}
+		for _, c := range kind.by {
+			row = append(row, both(c))
+		}
+		ended.Rows = append(ended.Rows, row)
+	}
+	rep.Tables = append(rep.Tables, ended, report.Table{
+		Title: fmt.Sprintf("%d sessions that were open at the kill -9: octets from terminals, to them", k.closed), Columns: []string{"by the SGSN", "RADIUS"},
+		Rows: [][]string{{both(k.sent), both(k.kept)}},
+	})
 	for _, f := range []struct {
 		name string
 		seen uint64
 	}{
-		{figureBooksRADIUS, k.radius}, {figureBillCharge, k.charges}, {figureBooksStatus, k.status},
-		{figureBooksStops, uint64(k.stops)},
+		{figureBooksCarried, k.uncarried}, {figureBooksRADIUS, k.radius}, {figureBillCharge, k.charges}, {figureBooksStatus, k.status},
+		{figureBooksAddresses, uint64(k.addresses)}, {figureBooksStops, uint64(k.stops)},
 		{figureBooksLost, uint64(n.found.lost) + uint64(k.starts+k.ends+b.changed) + uint64(max(0, n.found.starts-b.begins))},
 		{figureBooksInterim, k.interims},
 	} {

@@ -56,10 +56,14 @@ type coreNet struct {
 	at              gsns // what the nodes talk to each other by
 	dir             string
 
-	// Of our GGSN, the addresses, and further keys, of the node and of each access point.
-	pool4     netip.Prefix
-	more, apn string
+	// Of our GGSN, the addresses, further keys, of the node and of each access point, and further access points.
+	pool4, pool6 netip.Prefix
+	more, apn    string
+	further      []coreAccess
 }
+
+// coreAccess is an access point of our GGSN, with its keys.
+type coreAccess struct{ name, keys string }
 
 // drawCore draws the topology.
 func drawCore(ctx context.Context, e *lab.Env, name string, at gsns) (_ *coreNet, err error) {
@@ -67,7 +71,7 @@ func drawCore(ctx context.Context, e *lab.Env, name string, at gsns) (_ *coreNet
 	if err != nil {
 		return nil, err
 	}
-	n := &coreNet{lab: l, sgsn: l.Node("sgsn"), ggsn: l.Node("ggsn"), srv: l.Node("srv"), at: at, pool4: corePool4}
+	n := &coreNet{lab: l, sgsn: l.Node("sgsn"), ggsn: l.Node("ggsn"), srv: l.Node("srv"), at: at, pool4: corePool4, pool6: corePool6}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.Close())
@@ -131,8 +135,11 @@ func (n *coreNet) section() string {
 		key  string
 		pool netip.Prefix
 		dns  netip.Addr
-	}{{false, "pool4", n.pool4, coreDNS4}, {true, "pool6", corePool6, coreDNS6}} {
+	}{{false, "pool4", n.pool4, coreDNS4}, {true, "pool6", n.pool6, coreDNS6}} {
 		text += fmt.Sprintf("[[ggsn.apn]]\nname = %q\n%s = [%q]\ndns = [%q]\n", coreAPN(a.v6), a.key, a.pool, a.dns) + n.apn
+	}
+	for _, a := range n.further {
+		text += fmt.Sprintf("[[ggsn.apn]]\nname = %q\n%s", a.name, a.keys) + n.apn
 	}
 	return text
 }

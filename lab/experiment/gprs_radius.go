@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/radius"
@@ -68,7 +69,7 @@ func authenticatedRate(ctx context.Context, e *lab.Env, apn string, many, runs i
 		return nil, nil, err
 	}
 	defer closing(&err, yes.close)
-	g, err := n.startGuests(many)
+	g, err := n.startGuests(many, guestKind{apn: coreAPN(false), is: gtp.PDPTypeIPv4})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -134,11 +134,13 @@ const (
 	figureBillCharge  = "octets by which charging records and RADIUS accounts differ"
 	figureBillNobodys = "records of nobody"
 
-	figureBooksRADIUS  = "octets by which generator and RADIUS accounts differ"
-	figureBooksStatus  = "octets by which generator and status differ"
-	figureBooksStops   = "sessions that have ended without a Stop"
-	figureBooksLost    = "records lost, altered or not due"
-	figureBooksInterim = "octets that Interim-Updates have not told, of those before, or that nobody has sent"
+	figureBooksCarried   = "octets of the generator that the SGSN has not carried, and of IPv4 those that nobody has sent"
+	figureBooksRADIUS    = "octets by which SGSN and RADIUS accounts differ"
+	figureBooksStatus    = "octets by which SGSN and status differ"
+	figureBooksAddresses = "sessions with other addresses or prefixes in their last record than the terminal had"
+	figureBooksStops     = "sessions that have ended without a Stop"
+	figureBooksLost      = "records lost, altered or not due"
+	figureBooksInterim   = "octets that Interim-Updates have not told, of those before, or that nobody has sent"
 
 	figureSCTPLaw           = "clocks, the worst: off the law, of a round trip and 5 % of the law"
 	figureSCTPStrict        = "silent cut, by RFC 7829: gap beyond RTO.Min and a round trip of the new way"
@@ -270,9 +272,11 @@ var Musts = slices.Concat([]Bound{
 	{sctpSeamlessName, figureSeamlessBack, report.Must{Bound: 20}}, // ms
 	{sctpSeamlessName, figureSeamlessAlive, report.Must{AtLeast: true, Bound: 100}},
 	{sctpSeamlessName, figureSCTPWrong, report.Must{}},
+	{accountingName, figureBooksCarried, report.Must{}},
 	{accountingName, figureBooksRADIUS, report.Must{}},
 	{accountingName, figureBillCharge, report.Must{}},
 	{accountingName, figureBooksStatus, report.Must{}},
+	{accountingName, figureBooksAddresses, report.Must{}},
 	{accountingName, figureBooksStops, report.Must{}},
 	{accountingName, figureBooksLost, report.Must{}},
 	{accountingName, figureBooksInterim, report.Must{}},
