@@ -5,6 +5,7 @@ package experiment
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 
@@ -48,21 +49,39 @@ func (a accounts) off(b accounts) (octets uint64) {
 	return octets
 }
 
-// charged are the accounts by the charging records of a GGSN. What a session is charged for twice shows in its sum.
+// charged are the accounts by the charging records of a GGSN, of the sessions that have ended: a session has
+// one record or more, and of one that a kill has ended there is no last one. What is charged for twice shows in
+// the sum.
 func charged(path string) (accounts, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	all := accounts{}
+	ended, open := accounts{}, accounts{}
 	for lines := json.NewDecoder(file); ; {
 		var one ggsnrole.Charge
 		if err := lines.Decode(&one); errors.Is(err, io.EOF) {
-			return all, nil
+			return ended, nil
 		} else if err != nil {
 			return nil, err
 		}
-		all[one.Session] = all[one.Session].plus(counted{one.UpOctets, one.DownOctets})
+		has := counted{one.UpOctets, one.DownOctets}
+		if volumes := volumesOf(&one); volumes != has {
+			return nil, fmt.Errorf("charging record %d has %v, and its volumes %v", one.LocalNumber, has, volumes)
+		}
+		open[one.Session] = open[one.Session].plus(has)
+		if one.Ended() {
+			ended[one.Session] = ended[one.Session].plus(open[one.Session])
+			delete(open, one.Session)
+		}
 	}
+}
+
+// volumesOf are the octets of the volumes of a charging record.
+func volumesOf(one *ggsnrole.Charge) (sum counted) {
+	for _, v := range one.Volumes {
+		sum = sum.plus(counted{v.UpOctets, v.DownOctets})
+	}
+	return sum
 }
