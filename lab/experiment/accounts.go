@@ -5,6 +5,7 @@ package experiment
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 
@@ -46,7 +47,7 @@ func (a accounts) off(b accounts) (octets uint64) {
 	return octets
 }
 
-// charged are the accounts by the charging records of a GGSN. What a session is charged for twice shows in its sum.
+// charged are the accounts by the charging records of a GGSN. What is charged for twice shows in the sum.
 func charged(path string) (accounts, error) {
 	all := accounts{}
 	return all, eachCharge(path, func(one *ggsnrole.Charge) {
@@ -54,13 +55,15 @@ func charged(path string) (accounts, error) {
 	})
 }
 
-// eachCharge calls f for each charging record of a GGSN, of which a session may have several.
+// eachCharge calls f for each charging record of the sessions of a GGSN that have ended: a session has one record or
+// more, and of one that a kill has ended there is no last one.
 func eachCharge(path string, f func(*ggsnrole.Charge)) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
+	open := map[string][]ggsnrole.Charge{}
 	for lines := json.NewDecoder(file); ; {
 		var one ggsnrole.Charge
 		if err := lines.Decode(&one); errors.Is(err, io.EOF) {
@@ -68,6 +71,24 @@ func eachCharge(path string, f func(*ggsnrole.Charge)) error {
 		} else if err != nil {
 			return err
 		}
-		f(&one)
+		has := counted{one.UpOctets, one.DownOctets}
+		if volumes := volumesOf(&one); volumes != has {
+			return fmt.Errorf("charging record %d has %v, and its volumes %v", one.LocalNumber, has, volumes)
+		}
+		open[one.Session] = append(open[one.Session], one)
+		if one.Ended() {
+			for _, part := range open[one.Session] {
+				f(&part)
+			}
+			delete(open, one.Session)
+		}
 	}
+}
+
+// volumesOf are the octets of the volumes of a charging record.
+func volumesOf(one *ggsnrole.Charge) (sum counted) {
+	for _, v := range one.Volumes {
+		sum = sum.plus(counted{v.UpOctets, v.DownOctets})
+	}
+	return sum
 }

@@ -211,7 +211,7 @@ func (b *books) report(n *accountingNet) *report.Report {
 		Experiment: accountingName, Title: "Accounts of a GGSN's sessions",
 		Notes: []string{
 			"Octets are those of inner packets as they are on the wire; of a train that the kernel carries as one, of each packet. Those of the SGSN are what its end of the tunnels has carried: of IPv6 the generator's and, of each link, router solicitations, advertisements and DHCPv6. Those of RADIUS are of Stops in the files of two FreeRADIUS, records told twice counted once; those of status are of each process before its end.",
-			"A kill -9 ends open contexts. Servers close their sessions by the Accounting-On of the next process; of what these have carried they know what the last Interim-Update tells, and there is no last charging record.",
+			"A kill -9 ends open contexts. Servers close their sessions by the Accounting-On of the next process; of what these have carried they know what the last Interim-Update tells, and the last charging record is missing.",
 		},
 	}
 	both := func(c counted) string { return fmt.Sprintf("%d, %d", c.up, c.down) }

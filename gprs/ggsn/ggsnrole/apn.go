@@ -51,7 +51,11 @@ type APN struct {
 	RADIUSUser                       UserName
 	Accounting                       AccountTo
 	AccountingInterval               time.Duration // 0: as the server says
-	Interface, VRF                   string        // empty: those of the section; see [Settings.device]
+	ChargingVolume                   int           // octets; 0: any
+	ChargingTime                     time.Duration // 0: as long as the context
+	ChargingChanges, ChargingSGSNs   int
+	TariffTimes                      []time.Duration // since midnight
+	Interface, VRF                   string          // empty: those of the section; see [Settings.device]
 }
 
 // DSCPModel is where the DSCP of G-PDUs comes from, and where it goes.
@@ -175,6 +179,16 @@ func (a *APN) keys() []key.Key {
 			`Who is told of contexts, what they carry and why they end: "radius" tells the servers of [[ggsn.radius]] that are for accounting, and charging_file, "file" that alone, "none" nobody. Sessions that there are stay as they began.`),
 		key.Of("accounting_interval", &a.AccountingInterval, "0s", orZero(key.Duration(time.Minute, 24*time.Hour)), key.Live,
 			`How often they are told of a context that lasts; "0s" as the server says that lets the terminal in. RFC 2869, section 5.16.`),
+		key.Of("charging_volume", &a.ChargingVolume, 1<<30, orNone(key.Integer[int](1000, 1<<50)), key.Live,
+			"Octets of both directions with which the charging record of a context is closed, and the next one begun. 0: any. TS 32.251, section 5.2.3.4."),
+		key.Of("charging_time", &a.ChargingTime, "24h", orZero(key.Duration(time.Minute, 30*24*time.Hour)), key.Live,
+			`The same by time; "0s": none. A crash takes what is in the records that are open.`),
+		key.Of("charging_changes", &a.ChargingChanges, ggsn.DefaultChanges, key.Integer[int](1, ggsn.MaxChanges), key.Live,
+			"The same by changes of profile, SGSN, radio access, cell, time zone and tariff, each of which a record lists with what was carried until then. It bounds what a context needs."),
+		key.Of("charging_sgsns", &a.ChargingSGSNs, 5, key.Integer[int](1, ggsn.MaxChanges), key.Live,
+			"SGSNs that a record lists; the next one begins the next record."),
+		key.Of("tariff_times", &a.TariffTimes, key.Example([]string{"06:00", "20:00"}), key.List(timeOfDay), key.Live,
+			"Times of the day, by the clock of this host, at which records list what was carried until then."),
 		key.Of("interface", &a.Interface, "", key.Optional(key.Interface), key.Restart,
 			"TUN device to the network of this access point, which several may share. Empty: that of the section, or of the vrf."),
 		key.Of("vrf", &a.VRF, "", key.Optional(key.Interface), key.Restart,
@@ -233,6 +247,15 @@ func orNone(in key.Parser[int]) key.Parser[int] {
 		return in(raw)
 	}
 }
+
+// timeOfDay parses one, as a time since midnight.
+var timeOfDay = key.Text("20:00", func(s string) (time.Duration, *key.Fault) {
+	t, err := time.Parse("15:04", s)
+	if err != nil || len(s) != len("15:04") {
+		return 0, key.Wrong("write one like 20:00", "%q is no time of the day", s)
+	}
+	return t.Sub(t.Truncate(24 * time.Hour)), nil
+})
 
 // domain parses a domain of a search list.
 var domain = key.Text("example.org", func(s string) (string, *key.Fault) {

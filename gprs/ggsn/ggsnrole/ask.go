@@ -94,18 +94,46 @@ func (g *GGSN) peers(struct{}) (list Peers, err error) {
 	return list, nil
 }
 
+// chosen are the contexts of an order, which is not for all of them by mistake.
+func (a *deleteArguments) chosen() (ggsn.Selection, error) {
+	sel, err := a.selection()
+	if err == nil && a.none() != a.All {
+		err = errors.New("say which contexts, by --imsi or another flag, or --all of them")
+	}
+	return sel, err
+}
+
 // remove ends contexts in good order.
 func (g *GGSN) remove(a deleteArguments) (Deleted, error) {
-	sel, err := a.selection()
+	sel, err := a.chosen()
 	if err != nil {
 		return Deleted{}, err
-	}
-	if a.none() != a.All {
-		return Deleted{}, errors.New("say which contexts, by --imsi or another flag, or --all of them")
 	}
 	var d Deleted
 	if !g.do(func(e *ggsn.Engine, now time.Time, out *ggsn.Output) { d.Deleted = e.Delete(sel, now, out) }) {
 		return d, errNotRunning
+	}
+	return d, nil
+}
+
+// closeAtOnce is how many contexts are looked at between packets when records are closed.
+const closeAtOnce = 256
+
+// closeRecords closes charging records.
+func (g *GGSN) closeRecords(a deleteArguments) (Closed, error) {
+	sel, err := a.chosen()
+	if err != nil {
+		return Closed{}, err
+	}
+	var d Closed
+	for next := uint32(1); next != 0; {
+		if !g.do(func(e *ggsn.Engine, now time.Time, out *ggsn.Output) {
+			closed := 0
+			closed, next = e.CloseRecords(sel, next, closeAtOnce, now, out)
+			d.Closed += closed
+		}) {
+			return d, errNotRunning
+		}
 	}
 	return d, nil
 }
@@ -137,6 +165,7 @@ var questions = []role.Question{
 	role.Answer("contexts", (*GGSN).contexts),
 	role.Answer("peers", (*GGSN).peers),
 	role.Follow("delete", (*GGSN).remove),
+	role.Follow("close-records", (*GGSN).closeRecords),
 	role.Follow("drain", (*GGSN).drain),
 	role.Follow("undrain", (*GGSN).undrain),
 }

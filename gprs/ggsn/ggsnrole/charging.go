@@ -11,35 +11,12 @@ import (
 	"net/netip"
 	"os"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
-
-// Charge is the charging record of a context that has ended, with what TS 32.251 wants of a G-CDR.
-type Charge struct {
-	// Session is the Acct-Session-Id of the same context, Node the name of this one, Gateways its
-	// addresses.
-	Session  string       `json:"session"`
-	Node     string       `json:"node"`
-	Gateways []netip.Addr `json:"ggsn"`
-	Context
-	User      string `json:"user,omitempty"`
-	IMEI      string `json:"imeisv,omitempty"`
-	Selection *uint8 `json:"selection_mode,omitempty"`
-	Charging  string `json:"charging_characteristics,omitempty"` // hexadecimal
-	RAT       uint8  `json:"rat,omitempty"`
-	QoS       string `json:"qos"`
-	// Closed is when it ended, Duration how long it lasted, in seconds, Cause why it ended; Last tells
-	// that its session has no other context.
-	Closed   time.Time `json:"closed"`
-	Duration int64     `json:"duration"`
-	Cause    string    `json:"cause"`
-	Last     bool      `json:"last"`
-}
 
 // charger writes charging records, each a line, before the answer to the SGSN leaves. It opens the
 // file each time, so that others may move it away.
@@ -48,6 +25,7 @@ type charger struct {
 	path    string
 	name    string
 	at      []netip.Addr
+	number  uint64 // of the last record
 	lines   []byte
 	written atomic.Uint64 // records
 	lost    atomic.Uint64
@@ -62,32 +40,50 @@ func newCharger(cfg *Settings, log *slog.Logger) *charger {
 	return &charger{log: log, path: cfg.ChargingFile, name: cfg.Name, at: cfg.addresses()}
 }
 
-// add writes records of the contexts that have ended; the loop of the engine has its mutex.
-func (c *charger) add(events []ggsn.Event) {
-	c.lines = c.lines[:0]
-	n := uint64(0)
-	for i := range events {
-		if e := &events[i]; e.Kind == ggsn.ContextDeleted && e.Context.Account != nil {
-			line, _ := json.Marshal(c.charge(e)) // nothing in it can fail
-			c.lines = append(append(c.lines, line...), '\n')
-			n++
-		}
+// open goes on with the numbers of an earlier process, and tells whether records can be written.
+func (c *charger) open() error {
+	err := c.readNumber()
+	if errors.Is(err, errNoNumber) {
+		c.log.Error("the numbers of charging records begin again", "error", err)
+		err = nil
 	}
-	if n == 0 {
+	return errors.Join(err, c.writeNumber(), c.write()) // no record yet
+}
+
+// add writes records; the loop of the engine has its mutex. Their numbers are on disk first: one that is missing
+// is a record that was lost.
+func (c *charger) add(records []ggsn.Record) {
+	if len(records) == 0 {
 		return
 	}
-	err := c.write()
-	if err == nil {
-		c.written.Add(n)
-	} else {
-		c.lost.Add(n)
+	c.lines = c.lines[:0]
+	for i := range records {
+		c.number++
+		line, _ := json.Marshal(c.charge(&records[i])) // nothing in it can fail
+		c.lines = append(append(c.lines, line...), '\n')
 	}
-	if failing := err != nil; failing != c.failing {
-		if c.failing = failing; failing {
-			c.log.Error("charging records are lost", "error", err)
-		} else {
-			c.log.Info("charging records are written again")
-		}
+	unnumbered, err := c.writeNumber(), c.write()
+	if err == nil {
+		c.written.Add(uint64(len(records)))
+	} else {
+		c.lost.Add(uint64(len(records)))
+	}
+	c.tell(unnumbered, err)
+}
+
+// tell logs once that something fails, and once that it does no more.
+func (c *charger) tell(unnumbered, lost error) {
+	failing := unnumbered != nil || lost != nil
+	if failing == c.failing {
+		return
+	}
+	switch c.failing = failing; {
+	case lost != nil:
+		c.log.Error("charging records are lost", "error", lost)
+	case failing:
+		c.log.Error("charging records will have numbers that came before, after a restart", "error", unnumbered)
+	default:
+		c.log.Info("charging records are written again")
 	}
 }
 
@@ -121,32 +117,50 @@ func appendLines(file *os.File, lines []byte) error {
 	return nil
 }
 
-// charge is the record of a context that has ended.
-func (c *charger) charge(e *ggsn.Event) Charge {
-	x := &e.Context
-	of := x.Account
-	r := Charge{
-		Session: sessionID(c.at[0], x.ChargingID, x.Created), Node: c.name, Gateways: c.at, Context: contextOf(x), User: string(of.User),
-		RAT: uint8(of.RAT.Value), QoS: qosText(x.QoS), Closed: e.Time.UTC().Truncate(time.Second), Duration: int64(e.Age / time.Second),
-		Cause: e.End.String(), Last: e.Last,
+// numberPath is the file with the number of the last record.
+func (c *charger) numberPath() string { return c.path + ".number" }
+
+// A number is written over the one before it, in one piece, so that whoever is killed leaves one of both.
+const numberForm = "%020d\n"
+
+var errNoNumber = errors.New("this is no number of a charging record")
+
+func (c *charger) readNumber() error {
+	file, err := os.OpenFile(c.numberPath(), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
 	}
-	if of.IMEI.Present {
-		r.IMEI = of.IMEI.Value.String()
+	if err != nil {
+		return err
 	}
-	if of.Selection.Present {
-		mode := uint8(of.Selection.Value)
-		r.Selection = &mode
+	text, err := io.ReadAll(io.LimitReader(file, 64))
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
 	}
-	if of.Charging.Present {
-		r.Charging = fmt.Sprintf("%04x", of.Charging.Value)
+	var n uint64
+	if _, err := fmt.Sscanf(string(text), "%d", &n); err != nil || fmt.Sprintf(numberForm, n) != string(text) {
+		return fmt.Errorf("%w: %q in %s", errNoNumber, text, c.numberPath())
 	}
-	return r
+	c.number = n
+	return nil
+}
+
+func (c *charger) writeNumber() error {
+	file, err := os.OpenFile(c.numberPath(), os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteAt(fmt.Appendf(nil, numberForm, c.number), 0)
+	return errors.Join(err, file.Close())
 }
 
 // collect reports what was written; of nil it does nothing.
-func (c *charger) collect(emit func(role.Metric)) {
+func (c *charger) collect(emit func(role.Metric), s *ggsn.Stats) {
 	if c == nil {
 		return
+	}
+	for cause := range ggsn.Closing(ggsn.NumClosings) {
+		emit(role.Metric{Name: "charging_closed_total", Kind: role.Counter, Help: "Charging records closed, by cause.", Reason: cause.String(), Value: float64(s.Records[cause])})
 	}
 	emit(role.Count("charging_records_total", "Charging records written.", c.written.Load()))
 	emit(role.Count("charging_lost_total", "Charging records that could not be written.", c.lost.Load()))

@@ -18,6 +18,7 @@ type commands struct {
 	Contexts role.Listing[listArguments, *listArguments, Contexts] `cmd:"" help:"List PDP contexts."`
 	Peers    role.Ask[struct{}, Peers]                             `cmd:"" help:"List SGSNs, with their restart counters."`
 	Delete   role.Order[deleteArguments, Deleted]                  `cmd:"" help:"End contexts, and tell their SGSNs."`
+	Close    role.Order[deleteArguments, Closed]                   `cmd:"" name:"close-records" help:"Close the charging records of contexts, which go on with others."`
 	Drain    role.Order[drainArguments, Drained]                   `cmd:"" help:"Take no more contexts, and end those that there are."`
 	Undrain  role.Order[struct{}, Drained]                         `cmd:"" help:"Take contexts again."`
 	Stats    role.Stats                                            `cmd:"" help:"Show what was answered, carried and dropped."`
@@ -48,7 +49,7 @@ type listArguments struct {
 	contextArguments `embed:""`
 }
 
-// deleteArguments choose contexts to end.
+// deleteArguments choose contexts to end, or whose records are to be closed.
 type deleteArguments struct {
 	contextArguments `embed:""`
 	All              bool `json:"all,omitempty" help:"All contexts."`
@@ -246,6 +247,22 @@ func (d Deleted) Nothing() string {
 		return ""
 	}
 	return "there is no such context"
+}
+
+// Closed is how many charging records were closed.
+type Closed struct {
+	Closed int `json:"closed"`
+}
+
+// Write implements [role.Table].
+func (d Closed) Write(w io.Writer) { fmt.Fprintf(w, "charging records closed: %d\n", d.Closed) }
+
+// Nothing implements [role.Emptiness].
+func (d Closed) Nothing() string {
+	if d.Closed > 0 {
+		return ""
+	}
+	return "there is no such context with a charging record"
 }
 
 // Drained tells whether contexts are refused, and how many end in a second.

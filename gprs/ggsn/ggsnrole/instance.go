@@ -115,7 +115,7 @@ func (g *GGSN) settled(out *ggsn.Output) {
 		a.add(out.Events)
 	}
 	if g.charges != nil {
-		g.charges.add(out.Events)
+		g.charges.add(out.Records)
 	}
 }
 
@@ -211,7 +211,7 @@ func (g *GGSN) open() error {
 		return err
 	}
 	if g.charges != nil {
-		if err := g.charges.write(); err != nil { // nothing yet
+		if err := g.charges.open(); err != nil {
 			return fmt.Errorf("charging records cannot be written: %w: name another charging_file", err)
 		}
 	}

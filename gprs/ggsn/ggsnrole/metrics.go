@@ -37,7 +37,7 @@ func (g *GGSN) Collect(emit func(role.Metric)) {
 	}
 	g.radius.Load().collect(emit, &s, sizes.Waiting)
 	g.accounts.Load().collect(emit)
-	g.charges.collect(emit)
+	g.charges.collect(emit, &s)
 	g.dynamic.Load().collect(emit)
 	emit(role.Count("log_lines_lost_total", "Events that the log was too slow for.", g.events.Lost()))
 	eachDropped(&s, func(reason string, n uint64) { emit(role.Dropped(reason, n)) })

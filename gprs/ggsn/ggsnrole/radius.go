@@ -70,7 +70,7 @@ func (s *Settings) radiusKeys() []key.Key {
 		key.Of("accounting_size", &s.AccountingSize, 256<<20, key.Count(1<<20), key.Restart,
 			"Octets of records that may wait, of about 400 each; what does not fit any more is lost, and counted."),
 		key.Of("charging_file", &s.ChargingFile, key.Example("/var/lib/isthmus/charging.jsonl"), key.Optional(key.File), key.Restart,
-			"File to which a line of JSON is appended for each context that has ended at an access point with accounting. It may be moved away at any time. Empty: none."),
+			"File to which a line of JSON is appended for each charging record of contexts at access points with accounting. It may be moved away at any time. Beside it, with .number behind its name, is a file with the number of the last record. Empty: none."),
 		key.Tables("radius", &s.RADIUS, "RADIUS server", `{ address = "192.0.2.10", secret_file = "/etc/isthmus/radius.secret" }`, (*RADIUS).keys, key.Live,
 			"RADIUS servers, in their order: the first that answers is asked. Each is a section of its own:\n"+
 				"  [[ggsn.radius]]\n  address = \"192.0.2.10\"                       of either family\n"+

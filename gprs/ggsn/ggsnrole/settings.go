@@ -44,7 +44,7 @@ func engineSettings(s *Settings, who *ggsn.Subscribers, at map[string]own, count
 		a.Router4, a.Router6 = from.v4, from.v6
 		e.APNs = append(e.APNs, a)
 	}
-	e.Subscribers = who
+	e.Subscribers, e.Records = who, s.ChargingFile != ""
 	return e, e.Check()
 }
 
@@ -70,6 +70,7 @@ func (a *APN) engine(vrf uint8) ggsn.APN {
 		DirectTunnel: a.DirectTunnel, AnyOuterSource: !a.CheckOuter, SilentICMP: !a.ICMPErrors, Authorize: a.Authenticate == ByRADIUS, Fallback: a.RADIUSFallback == FallbackLocal,
 		Account: a.Accounting != ToNobody, Interim: a.AccountingInterval,
 		SessionLimit: a.SessionLimit, IdleLimit: a.IdleLimit,
+		Charging: ggsn.Charging{Volume: uint64(a.ChargingVolume), Time: a.ChargingTime, Changes: a.ChargingChanges, SGSNs: a.ChargingSGSNs, Tariffs: a.TariffTimes},
 	}
 	e.DNS4, e.DNS6 = families(a.DNS)
 	e.PCSCF4, e.PCSCF6 = families(a.PCSCF)
