@@ -4,6 +4,7 @@ package sctp
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"testing"
@@ -67,7 +68,9 @@ func TestTrafficClass(t *testing.T) {
 					} else {
 						client = from
 					}
-					if _, err := relay.WriteToUDPAddrPort(packet[:size], to); err != nil {
+					if _, err := relay.WriteToUDPAddrPort(packet[:size], to); errors.Is(err, net.ErrClosed) {
+						return
+					} else if err != nil {
 						t.Error(err)
 					}
 				}
