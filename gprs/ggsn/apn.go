@@ -98,6 +98,8 @@ type APN struct {
 	// ContextCounted tells of a session; 0: as [Grant] says.
 	Account bool
 	Interim time.Duration
+	// Report is what SGSNs are asked to report of where terminals are; InfoChangeStop: nothing.
+	Report gtp.InfoChangeAction
 	// Charging closes the charging records of contexts that last.
 	Charging Charging
 	// SilentICMP sends no ICMP errors but those that path MTU discovery needs.

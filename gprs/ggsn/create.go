@@ -277,7 +277,7 @@ func (e *Engine) created(t *transaction, x handle, m *gtp.CreateRequest) {
 		AddressControl: gtp.Some(e.own(e.peers.at(s.peer).addr)), AddressUser: gtp.Some(e.own(e.peers.at(c.user).addr)),
 	}
 	if s.version == gtp.V1 {
-		r.EvolvedARP, r.AMBR = m.EvolvedARP, e.grantedAMBR(s, m.AMBR)
+		r.EvolvedARP, r.AMBR, r.InfoChangeAction = m.EvolvedARP, e.grantedAMBR(s, m.AMBR), e.reports(t, s)
 	}
 	if !m.LinkedNSAPI.Present {
 		r.Cause = e.acceptance(s, m)

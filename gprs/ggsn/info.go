@@ -20,8 +20,28 @@ func (e *Engine) infoChange(t *transaction) Reason {
 		return none
 	}
 	e.relocate(h, m, t.call)
-	e.respond(t, gtp.CauseAccepted, e.sessions.at(h).peerTEID)
+	s := e.sessions.at(h)
+	r := &e.scratch.changeAnswered
+	*r = gtp.InfoChangeResponse{Cause: gtp.CauseAccepted, InfoChangeAction: e.noReports(s)}
+	e.answer(t, gtp.Header{TEID: s.peerTEID}, r, r.Cause)
 	return none
+}
+
+// reports is what the SGSN that sends a request is to report of a session from now on, if it has said that it can
+// (TS 29.060 sections 7.3.2 and 7.3.4).
+func (e *Engine) reports(t *transaction, s *session) (a gtp.Optional[gtp.InfoChangeAction]) {
+	if _, can := t.header.Extensions.Find(gtp.ExtensionInfoChangeSupport); can && e.accessPoint(s).Report != gtp.InfoChangeStop {
+		a = gtp.Some(e.accessPoint(s).Report)
+	}
+	return a
+}
+
+// noReports ends the reports of an SGSN that nobody wants any more (TS 29.060 section 7.5B.2).
+func (e *Engine) noReports(s *session) (a gtp.Optional[gtp.InfoChangeAction]) {
+	if e.accessPoint(s).Report == gtp.InfoChangeStop {
+		a = gtp.Some(gtp.InfoChangeStop)
+	}
+	return a
 }
 
 // infoChangeOf takes one that names the terminal by its IMSI, and by NSAPI one of its contexts: whose session has
@@ -35,10 +55,11 @@ func (e *Engine) infoChangeOf(t *transaction, m *gtp.InfoChangeRequest) Reason {
 			continue
 		}
 		h := e.contexts.at(x).session
-		if s := e.sessions.at(h); s.peer != t.ph || s.version != gtp.V1 {
+		s := e.sessions.at(h)
+		if s.peer != t.ph || s.version != gtp.V1 {
 			continue
 		}
-		r.Cause = gtp.CauseAccepted
+		r.Cause, r.InfoChangeAction = gtp.CauseAccepted, e.noReports(s)
 		e.relocate(h, m, t.call)
 	}
 	e.answer(t, gtp.Header{}, r, r.Cause)

@@ -81,6 +81,44 @@ func TestInfoChangeTold(t *testing.T) {
 	}
 }
 
+// TestInfoChangeAction asks an SGSN for reports that has said that it can, where the access point wants any, and ends
+// those that it does not want.
+func TestInfoChangeAction(t *testing.T) {
+	support, ok := gtp.MakeExtensions(make([]byte, 4), gtp.Extension{Type: gtp.ExtensionInfoChangeSupport, Content: []byte{0, 0}})
+	if !ok {
+		t.Fatal("no extension header")
+	}
+	for _, tt := range []struct {
+		name   string
+		report gtp.InfoChangeAction
+		can    gtp.Extensions
+		want   gtp.Optional[gtp.InfoChangeAction] // by Create and Update Responses
+		then   gtp.Optional[gtp.InfoChangeAction] // when a report comes
+	}{
+		{"cells are wanted", gtp.InfoChangeCell, support, gtp.Some(gtp.InfoChangeCell), gtp.Optional[gtp.InfoChangeAction]{}},
+		{"areas are wanted", gtp.InfoChangeRAI, support, gtp.Some(gtp.InfoChangeRAI), gtp.Optional[gtp.InfoChangeAction]{}},
+		{"of one that cannot", gtp.InfoChangeCell, gtp.Extensions{}, gtp.Optional[gtp.InfoChangeAction]{}, gtp.Optional[gtp.InfoChangeAction]{}},
+		{"none are wanted", gtp.InfoChangeStop, support, gtp.Optional[gtp.InfoChangeAction]{}, gtp.Some(gtp.InfoChangeStop)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t, func(s *Settings) { s.APNs[0].Report = tt.report })
+			var created gtp.CreateResponse
+			w.ask(pathControl, gtp.Header{Extensions: tt.can}, w.createRequest(imsi1, "internet", gtp.PDPTypeIPv4), &created)
+			teid := created.TEIDControl.Value
+			var updated gtp.UpdateResponse
+			w.ask(pathControl, gtp.Header{TEID: teid, Extensions: tt.can}, w.updateRequest(0x7000), &updated)
+			var answered, byIMSI gtp.InfoChangeResponse
+			w.ask(pathControl, gtp.Header{TEID: teid}, infoChange(gtp.RATUTRAN, 1), &answered)
+			m := infoChange(gtp.RATUTRAN, 1)
+			m.IMSI = gtp.Some(imsi1)
+			w.ask(pathControl, gtp.Header{}, m, &byIMSI)
+			if created.InfoChangeAction != tt.want || updated.InfoChangeAction != tt.want || answered.InfoChangeAction != tt.then || byIMSI.InfoChangeAction != tt.then {
+				t.Errorf("asked by %v and %v, want %v; then by %v and %v, want %v", created.InfoChangeAction, updated.InfoChangeAction, tt.want, answered.InfoChangeAction, byIMSI.InfoChangeAction, tt.then)
+			}
+		})
+	}
+}
+
 func TestEndMarker(t *testing.T) {
 	w := newWorld(t, nil)
 	c := w.open(1, "internet", gtp.PDPTypeIPv4)

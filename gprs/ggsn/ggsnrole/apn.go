@@ -51,6 +51,7 @@ type APN struct {
 	RADIUSUser                       UserName
 	Accounting                       AccountTo
 	AccountingInterval               time.Duration // 0: as the server says
+	ReportLocation                   Report
 	ChargingVolume                   int           // octets; 0: any
 	ChargingTime                     time.Duration // 0: as long as the context
 	ChargingChanges, ChargingSGSNs   int
@@ -100,6 +101,18 @@ const (
 )
 
 var ueToUE = map[UEToUE]ggsn.UserToUser{Deny: ggsn.UserDeny, Silent: ggsn.UserSilent, Allow: ggsn.UserAllow, External: ggsn.UserExternal}
+
+// Report is what SGSNs are asked to report.
+type Report string
+
+// The reports.
+const (
+	ReportNothing Report = "none"
+	ReportCell    Report = "cell"
+	ReportArea    Report = "area"
+)
+
+var reportActions = map[Report]gtp.InfoChangeAction{ReportNothing: gtp.InfoChangeStop, ReportCell: gtp.InfoChangeCell, ReportArea: gtp.InfoChangeRAI}
 
 // Bounds of what terminals are told.
 const (
@@ -179,6 +192,8 @@ func (a *APN) keys() []key.Key {
 			`Who is told of contexts, what they carry and why they end: "radius" tells the servers of [[ggsn.radius]] that are for accounting, and charging_file, "file" that alone, "none" nobody. Sessions that there are stay as they began.`),
 		key.Of("accounting_interval", &a.AccountingInterval, "0s", orZero(key.Duration(time.Minute, 24*time.Hour)), key.Live,
 			`How often they are told of a context that lasts; "0s" as the server says that lets the terminal in. RFC 2869, section 5.16.`),
+		key.Of("report_location", &a.ReportLocation, string(ReportNothing), key.OneOf(ReportNothing, ReportCell, ReportArea), key.Live,
+			`What SGSNs that can are asked to report of where terminals are, for accounts and charging records: each "cell", or service area, each routeing "area", or "none". TS 29.060, section 7.7.80.`),
 		key.Of("charging_volume", &a.ChargingVolume, 1<<30, orNone(key.Integer[int](1000, 1<<50)), key.Live,
 			"Octets of both directions with which the charging record of a context is closed, and the next one begun. 0: any. TS 32.251, section 5.2.3.4."),
 		key.Of("charging_time", &a.ChargingTime, "24h", orZero(key.Duration(time.Minute, 30*24*time.Hour)), key.Live,

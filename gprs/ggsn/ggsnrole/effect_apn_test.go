@@ -157,6 +157,11 @@ func TestKeysOfTheLink(t *testing.T) {
 		{configtest.InEffect(t, "ggsn.apn", "pcscf"), `pcscf = ["192.0.2.60", "192.0.2.61"]`, func(b *bench) {
 			b.wants("proxies", len(b.asked(gtp.ContainerPCSCF4)), 2)
 		}},
+		{configtest.InEffect(t, "ggsn.apn", "report_location"), `report_location = "area"`, func(b *bench) {
+			can, _ := gtp.MakeExtensions(make([]byte, 4), gtp.Extension{Type: gtp.ExtensionInfoChangeSupport, Content: []byte{0, 0}})
+			b.hand(ggsn.SocketControl, sgsn, gtp.Header{Version: gtp.V1, Extensions: can}, request(1, sgsn, gtp.PDPTypeIPv4))
+			b.wants("asked for routeing areas", len(b.out.UDP) == 1 && bytes.Contains(b.out.UDP[0].Payload, []byte{181, 0, 1, 2}), true)
+		}},
 		{configtest.InEffect(t, "ggsn.apn", "domains"), `domains = ["example.org"]`, func(b *bench) {
 			b.open(1)
 			b.wants("advertised", b.advertised(time.Minute, []byte("\x07example\x03org")) > 0, true)

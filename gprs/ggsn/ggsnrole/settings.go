@@ -70,6 +70,7 @@ func (a *APN) engine(vrf uint8) ggsn.APN {
 		DirectTunnel: a.DirectTunnel, AnyOuterSource: !a.CheckOuter, SilentICMP: !a.ICMPErrors, Authorize: a.Authenticate == ByRADIUS, Fallback: a.RADIUSFallback == FallbackLocal,
 		Account: a.Accounting != ToNobody, Interim: a.AccountingInterval,
 		SessionLimit: a.SessionLimit, IdleLimit: a.IdleLimit,
+		Report:   reportActions[a.ReportLocation],
 		Charging: ggsn.Charging{Volume: uint64(a.ChargingVolume), Time: a.ChargingTime, Changes: a.ChargingChanges, SGSNs: a.ChargingSGSNs, Tariffs: a.TariffTimes},
 	}
 	e.DNS4, e.DNS6 = families(a.DNS)
