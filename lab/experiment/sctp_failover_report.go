@@ -25,7 +25,7 @@ func sctpFailoverReport(f *sctpFound, curves *sctpCurves) *report.Report {
 			"Silent cuts, those beside MPTCP at the same time and nothing else: defaults (RTO.Min 1 s, Path.Max.Retrans 5), from the study's WLAN to its UMTS at mean delay, without jitter; the longest time between two deliveries at the terminal.",
 			"Beside MPTCP: both go over the same cuts, with the same messages to the terminal; UMTS is a backup subflow (RFC 8684 section 3.3.8), of a new connection for each cut.",
 			fmt.Sprintf("Points on real wires are of our media server, which our client gets a source from, and of usrsctp in UDP, a message each %v; all of them share the wires, and the same cut, and labs side by side do the same: a point is the average, with the range. They are read from the packets of both ends, but for the path inactive, which the server says. The source's digest is compared. What the RTO doubles in, default parameters, has wires of its own, and half as many messages. usrsctp has no early probes; its clock counts sleeps of 10 ms, which a loaded machine makes longer.", wireEvery),
-			"The pictures are the study's figures 3 to 5 and 7. Its curves stand in images, so that theirs here are its equations; what is in virtual time is the engine over models of the same wires, average and range of runs that are cut at other times.",
+			"The pictures are the study's figures 3 to 5 and 7. Its curves stand in images, so that theirs here are its equations, of which there is none for figure 7; what is in virtual time is the engine over models of the same wires, average and range of runs that are cut at other times.",
 		},
 	}
 	worst := report.Value{}

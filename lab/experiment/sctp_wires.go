@@ -123,14 +123,15 @@ func (w *wireCase) runOnce(ctx context.Context, e *lab.Env, begin wireMaker) (al
 		return nil, err
 	}
 	cut := time.Now()
+	end := cut
 	if w.cut > 0 {
 		n.wires[0].Cut()
 		if err := pause(ctx, w.cut); err != nil {
 			return nil, err
 		}
+		end = time.Now() // what leaves from then on may come
 		n.wires[0].Restore()
 	}
-	end := time.Now()
 	if err := pause(ctx, w.tail); err != nil {
 		return nil, err
 	}
