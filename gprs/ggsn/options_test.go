@@ -35,6 +35,10 @@ func TestOptions(t *testing.T) {
 		want []string
 	}{
 		{"nothing known", gtp.PDPTypeIPv4v6, []any{gtp.Container(0x4711), nil, gtp.ContainerPDUSession, []byte{1}}, nil},
+		{"what tells something, or needs no answer", gtp.PDPTypeIPv4v6, []any{
+			gtp.ContainerAddressNAS, nil, gtp.ContainerAddressDHCP, nil, gtp.ContainerPolicyRejection, []byte{1}, gtp.ContainerMSISDN, nil, gtp.ContainerMTUNonIP, nil,
+			gtp.ContainerRateControl, nil, gtp.ContainerRateControlExtra, nil, gtp.ContainerDataOff, []byte{1}, gtp.ContainerReliableData, nil}, nil},
+		{"the address by NAS, and name servers", gtp.PDPTypeIPv4, []any{gtp.ContainerAddressNAS, nil, gtp.ContainerDNS4, nil}, []string{"000d c0000235", "000d c0000236"}},
 		{"DNS", gtp.PDPTypeIPv4v6, []any{gtp.ContainerDNS4, nil, gtp.ContainerDNS6, nil}, []string{
 			"000d c0000235", "000d c0000236", "0003 20010db8000000000000000000000053"}},
 		{"asked twice", gtp.PDPTypeIPv4, []any{gtp.ContainerDNS4, nil, gtp.ContainerDNS4, nil}, []string{"000d c0000235", "000d c0000236"}},
@@ -79,6 +83,29 @@ func TestOptions(t *testing.T) {
 				t.Errorf("%d containers, want %q", i, tt.want)
 			}
 		})
+	}
+}
+
+// TestOptionsRepeated: a request that comes again has the same answer, octet by octet.
+func TestOptionsRepeated(t *testing.T) {
+	w := newWorld(t, nil)
+	m := w.createRequest(imsi1, "dual", gtp.PDPTypeIPv4v6)
+	m.PCO = gtp.Some(pcoOf(gtp.ContainerIPCP, ppp(gtp.ConfigureRequest, 3, 129, 6, 0, 0, 0, 0), gtp.ContainerDNS6, nil, gtp.ContainerMTU4, nil))
+	request := w.encode(gtp.Header{Version: gtp.V1, HasSequence: true, Sequence: 7}, m)
+	answer := func() []byte {
+		t.Helper()
+		w.raw(pathControl, request)
+		got := ofType(w.out.UDP, gtp.TypeCreateResponse)
+		if len(got) != 1 {
+			t.Fatalf("%d answers", len(got))
+		}
+		return slices.Clone(got[0].Payload)
+	}
+	if first, again := answer(), answer(); !slices.Equal(first, again) {
+		t.Errorf("answered %x, then %x", first, again)
+	}
+	if n := w.e.contexts.used(); n != 1 {
+		t.Errorf("%d contexts", n)
 	}
 }
 

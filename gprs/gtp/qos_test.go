@@ -197,3 +197,24 @@ func TestProfileGoesBack(t *testing.T) {
 		t.Errorf("written %x", got)
 	}
 }
+
+// TestTrafficClasses reads the third octet of a profile, and writes it: class, order of delivery and erroneous packets (TS
+// 24.008 section 10.5.6.5).
+func TestTrafficClasses(t *testing.T) {
+	for octet, want := range map[string]Profile{
+		"00": {Class: ClassSubscribed},
+		"29": {Class: ClassConversational, DeliveryOrder: 1, ErroneousSDU: 1},
+		"51": {Class: ClassStreaming, DeliveryOrder: 2, ErroneousSDU: 1},
+		"6a": {Class: ClassInteractive, DeliveryOrder: 1, ErroneousSDU: 2},
+		"93": {Class: ClassBackground, DeliveryOrder: 2, ErroneousSDU: 3},
+	} {
+		q := mustQoS("00 000000 " + octet + " 000000 0000 0000")
+		got := Profile{Class: q.Profile().Class, DeliveryOrder: q.Profile().DeliveryOrder, ErroneousSDU: q.Profile().ErroneousSDU}
+		if got != want {
+			t.Errorf("%s is %+v, want %+v", octet, got, want)
+		}
+		if back := q.Profile().QoS(12); back != q {
+			t.Errorf("%s comes back as %x", octet, back.octets[:back.n])
+		}
+	}
+}

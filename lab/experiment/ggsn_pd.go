@@ -192,7 +192,8 @@ func (g *pdGuide) reach(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d of %d pings, %.3f ms", r.Received(), r.Sent(), milliseconds(r.Median())), err
 }
 
-// spoof has the UE send from an address of somebody else's prefix, which the GGSN counts.
+// spoof has the UE send from an address of somebody else's prefix, which goes no further than the SGSN; what a GGSN makes
+// of such packets is for its own tests.
 func (g *pdGuide) spoof(ctx context.Context) (string, error) {
 	raw := g.has.Delegated6.Addr().As16()
 	raw[6] ^= 1
