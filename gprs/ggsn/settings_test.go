@@ -52,6 +52,7 @@ func TestSettingsRefused(t *testing.T) {
 		}, "no addresses"},
 		{"pools that two have", func(s *Settings) { s.APNs[2].Pools4 = prefixes("10.45.128.0/24") }, "share addresses"},
 		{"the same of two networks", func(s *Settings) { s.APNs[2].Pools4, s.APNs[2].VRF = prefixes("10.45.128.0/24"), 1 }, ""},
+		{"code points of the class and of packets", func(s *Settings) { s.APNs[0].MarkInner, s.APNs[0].Uniform = true, true }, "code point of their class"},
 		{"an interval of advertisements too short", func(s *Settings) { s.APNs[1].AdvertInterval = time.Second }, "interval"},
 	}
 	for _, tt := range tests {
