@@ -151,6 +151,7 @@ func handoverReport(points [][]handoverPoint, window time.Duration) *report.Repo
 			fmt.Sprintf("The server sends as fast as it can. The WLAN is cut for %v, and comes back without a word; octets that the terminal gets count from then on, for %v. A window without data by WLAN counts with its length.", handoverAway, window),
 			fmt.Sprintf("Medians of %d returns; of %d with the RTO of 180 ms, where intervals hardly differ.", handoverRuns, handoverRunsAlike),
 			"The study's figure has no numbers in its text: throughput falls as HB.interval grows, since data return with an answered heartbeat. By the RFCs these come each HB.interval and RTO, within half an RTO; their clock begins about when the WLAN goes, so that data wait for what is left of them when it is back.",
+			"usrsctp 0.9.5 is not beside us: it leaves the source address of IPv6 packets to the system, and this server has one address, as the study's has: whatever path a terminal with two means, its packets leave by one. On wires to a server with two addresses sctp-restore and sctp-parameters have it.",
 			"The figure's RTO.Max of 180 ms is less than the round trip of UMTS: what goes by it is taken for lost again and again, and sent again by the WLAN, whose return is noticed by that, whatever HB.interval is.",
 		},
 	}

@@ -236,7 +236,7 @@ const parametersLabs = 3
 // parametersOnWires sets what choices cost on real wires, our media server and usrsctp, beside virtual time: over a silent
 // cut, and by UMTS's jitter.
 func parametersOnWires(ctx context.Context, e *lab.Env, chosen []*parameterRow, short bool) (t report.Table, err error) {
-	over := wireCase{wires: studyWires(false), lead: time.Second, every: wireEvery, labs: parametersLabs}
+	over := wireCase{wires: studyWires(false), lead: time.Second, every: wireEvery, labs: parametersLabs, phase: studyHeartbeat}
 	var theirs []assoc.Parameters
 	for _, r := range chosen {
 		over.pars = append(over.pars, r.par)
@@ -244,8 +244,7 @@ func parametersOnWires(ctx context.Context, e *lab.Env, chosen []*parameterRow, 
 			theirs = append(theirs, r.par)
 		}
 		over.cut = max(over.cut, r.law()*11/10+time.Second)
-		over.phase = max(over.phase, r.par.HeartbeatInterval)
-		over.tail = max(over.tail, returnsWithin(r.par.RTOMin, r.par.HeartbeatInterval)+time.Second)
+		over.tail = max(over.tail, r.par.HeartbeatInterval+3*r.par.RTOMin/2+2*time.Second)
 	}
 	by := over
 	by.wires, by.lead, by.cut, by.phase, by.tail = [2]lab.WireConfig{lab.UMTS(), lab.WLAN()}, time.Minute, 0, 0, 0
