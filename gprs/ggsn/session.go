@@ -55,6 +55,7 @@ const (
 	markHanded6
 	markFormer  // it has another prefix besides, until the time of that is over: in Engine.formers
 	markFurther // it has further prefixes on its link: in Engine.further
+	markOwn     // it was granted name servers, or an MTU: in Engine.ownLinks
 )
 
 func (s *session) marked(m marks) bool { return s.marks&m != 0 }
@@ -231,6 +232,7 @@ func (e *Engine) dropSession(h handle, s *session, c call) {
 	delete(e.delegates, h)
 	e.dropRoutes(h, s)
 	delete(e.terms, h)
+	delete(e.ownLinks, h)
 	delete(e.accounts, h)
 	e.unlinkSession(h, s)
 	e.sessionTimes.cancel(h)
