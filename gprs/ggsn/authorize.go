@@ -36,6 +36,10 @@ type Grant struct {
 	Address4    netip.Addr
 	Prefix6     netip.Prefix
 	InterfaceID uint64 // of its IPv6 address; 0: any
+	// DNS6 are the name servers that it is told in place of those of its access point, if there are any, and MTU is
+	// that of its link if it is smaller; 0: that of the access point.
+	DNS6 []netip.Addr
+	MTU  int
 	// Further6 are /64 that its link has beside Prefix6, of the same pools: all of them, or it is refused.
 	Further6 []netip.Prefix
 	// Pool4 and Pool6 name the parts of the pools of which it gets the others: see [APN].Named. Empty: none of

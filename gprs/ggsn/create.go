@@ -120,6 +120,7 @@ func (e *Engine) createPrimary(t *transaction, m *gtp.CreateRequest, made *sessi
 	made.teid = e.newControlTEID(made.version)
 	sh, s := e.addSession(made)
 	e.setFurther(sh, s, more)
+	e.setLink(sh, s, t.grant)
 	if t.grant != nil && t.grant.Terms != (Terms{}) {
 		e.terms[sh] = t.grant.Terms
 	}

@@ -105,7 +105,7 @@ func (e *Engine) down(c call, o origin, to handle, p []byte, mtu int) Reason {
 		return NoFilter
 	}
 	a, u := e.accessPoint(s), e.contexts.at(x)
-	mtu = min(mtu, a.MTU)
+	mtu = min(mtu, e.mtuOf(s))
 	// Of a packet that is too large its source is told, at whatever rate it comes.
 	if (len(p) <= mtu || p[0]>>4 == 4 && packet.Fragmentable(p)) && !u.down.pass(e.together(s, u).downward(), len(p), c) {
 		return OverRate

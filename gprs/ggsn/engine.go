@@ -74,6 +74,7 @@ type Engine struct {
 	records   map[handle]*charging   // of contexts, in which something has changed
 	formers   map[handle]former      // likewise
 	further   map[handle]further     // likewise
+	ownLinks  map[handle]ownLink     // likewise
 	restAt    time.Duration          // when leases that rest are looked after; never if none does
 
 	requestLimit, errorLimit, icmpLimit ratelimit.Limit
@@ -114,7 +115,7 @@ func New(s Settings, now time.Time, random io.Reader) (*Engine, error) {
 		return nil, fmt.Errorf("no random seed for the GGSN: %w", err)
 	}
 	e := &Engine{
-		drain: drain{at: never}, restAt: never, held: newHeld(), terms: make(map[handle]Terms), accounts: make(map[handle]*accounting), records: make(map[handle]*charging), formers: make(map[handle]former), further: make(map[handle]further),
+		drain: drain{at: never}, restAt: never, held: newHeld(), terms: make(map[handle]Terms), accounts: make(map[handle]*accounting), records: make(map[handle]*charging), formers: make(map[handle]former), further: make(map[handle]further), ownLinks: make(map[handle]ownLink),
 		epoch: now, born: now, now: now, random: rand.New(rand.NewChaCha8(seed)),
 		byTID: make(map[gtp.TID]handle), byIMEI: make(map[gtp.TID]handle), byTEID: make(map[uint32]handle), byControl: make(map[uint32]handle), byPeer: make(map[peerTEID]handle), byCharging: make(map[uint32]handle),
 		filters: make(map[handle]filters), changes: make(map[handle]change), delegations: make(delegations), delegates: make(map[handle]ratelimit.Bucket), routes: make(map[handle][]Route), byAddress: make(map[addressKey]handle),

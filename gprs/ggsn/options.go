@@ -16,7 +16,7 @@ func (e *Engine) tellOptions(s *session, asked gtp.Optional[gtp.PCO], told *gtp.
 	if !asked.Present {
 		return
 	}
-	o := options{a: e.accessPoint(s), s: s, out: gtp.NewPCO(e.scratch.pco[:0])}
+	o := options{a: e.accessPoint(s), s: s, dns6: e.dnsOf(s), mtu: e.mtuOf(s), out: gtp.NewPCO(e.scratch.pco[:0])}
 	for container, value := range asked.Value.All() {
 		o.answer(container, value)
 	}
@@ -29,6 +29,8 @@ func (e *Engine) tellOptions(s *session, asked gtp.Optional[gtp.PCO], told *gtp.
 type options struct {
 	a    *access
 	s    *session
+	dns6 []netip.Addr
+	mtu  int
 	out  gtp.PCO
 	seen uint32 // containers that were answered, a bit for each below 32
 }
@@ -57,7 +59,7 @@ func (o *options) answer(c gtp.Container, value []byte) {
 			o.addPPP(c, gtp.PPP{Code: gtp.CHAPSuccess, Identifier: p.Identifier})
 		}
 	case gtp.ContainerDNS6:
-		o.addresses(c, six, o.a.DNS6)
+		o.addresses(c, six, o.dns6)
 	case gtp.ContainerDNS4:
 		o.addresses(c, four, o.a.DNS4)
 	case gtp.ContainerPCSCF6:
@@ -70,7 +72,7 @@ func (o *options) answer(c gtp.Container, value []byte) {
 		o.add(c, []byte{bearerControlMS})
 	case gtp.ContainerMTU4:
 		if four {
-			o.add(c, binary.BigEndian.AppendUint16(make([]byte, 0, 2), uint16(o.a.MTU)))
+			o.add(c, binary.BigEndian.AppendUint16(make([]byte, 0, 2), uint16(o.mtu)))
 		}
 	}
 }

@@ -226,6 +226,10 @@ func (r *resuming) session() bool {
 	if !ok {
 		return false
 	}
+	dns, ok := r.readDNS(in.DNS)
+	if !ok {
+		return false
+	}
 	list := make([]pdpContext, in.Contexts)
 	templates := make([]filters, in.Contexts)
 	records := make([]*charging, in.Contexts)
@@ -244,6 +248,7 @@ func (r *resuming) session() bool {
 		}
 		r.former(sh, added, in.Former)
 		r.adoptFurther(sh, added, more)
+		r.setLink(sh, added, &Grant{DNS6: dns, MTU: int(in.MTU)})
 		for a := r.accessPoint(added); len(routes) > 0; routes = routes[1:] {
 			r.giveRoute(sh, added, routes[0], slices.Concat(a.Routed, a.leftRouted))
 		}

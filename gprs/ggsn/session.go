@@ -55,6 +55,7 @@ const (
 	markHanded6
 	markFormer  // it has another prefix besides, until the time of that is over: in Engine.formers
 	markFurther // it has further prefixes on its link: in Engine.further
+	markOwn     // it was granted name servers, or an MTU: in Engine.ownLinks
 )
 
 func (s *session) marked(m marks) bool { return s.marks&m != 0 }
@@ -235,6 +236,7 @@ func (e *Engine) dropSession(h handle, s *session, c call) {
 	e.dropRoutes(h, s)
 	e.leaveAggregate(s)
 	delete(e.terms, h)
+	delete(e.ownLinks, h)
 	delete(e.accounts, h)
 	e.unlinkSession(h, s)
 	e.sessionTimes.cancel(h)

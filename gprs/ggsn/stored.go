@@ -60,7 +60,8 @@ type storedSession struct {
 	MSISDN                  [16]byte // digits, then zeros
 	Accounted               bool     // its account follows
 	Routes                  uint8    // that follow
-	Further                 uint8    // prefixes that follow these
+	Further, DNS            uint8    // prefixes and name servers that follow these
+	MTU                     uint16
 	Former                  storedFormer
 }
 
@@ -240,10 +241,11 @@ func (e *Engine) appendSession(b []byte, n handle, s *session, index map[handle]
 	h.Contexts += uint32(r.Contexts)
 	of := e.accounts[n]
 	r.Accounted, r.Routes, r.Further = of != nil, uint8(len(e.routes[n])), uint8(len(e.further[n].prefixes))
+	r.DNS, r.MTU = uint8(len(e.ownLinks[n].dns)), uint16(min(e.ownLinks[n].mtu, maxMTU))
 	if b = appendRecord(b, &r); of != nil {
 		b = of.appendStored(b)
 	}
-	b = e.appendFurther(e.appendRoutes(b, n), n)
+	b = e.appendOwn(e.appendFurther(e.appendRoutes(b, n), n), n)
 	for x := s.first; x != 0; x = e.contexts.at(x).next {
 		b = e.appendContext(b, x, index)
 	}

@@ -186,7 +186,10 @@ const linkLocalMask uint64 = 0xffc0 << 48
 
 // link is the IPv6 link that a session's contexts are.
 func (e *Engine) link(s *session) link.Link {
-	return link.Link{Prefix: s.prefix, More: e.accessPoint(s).morePrefixes(s), Further: e.furtherOf(s).prefixes, ID: s.interfaceID, Former: e.formerLink(s)}
+	return link.Link{
+		Prefix: s.prefix, More: e.accessPoint(s).morePrefixes(s), Further: e.furtherOf(s).prefixes, ID: s.interfaceID, Former: e.formerLink(s),
+		DNS: e.ownOf(s).dns, MTU: e.mtuOf(s),
+	}
 }
 
 // seen counts a packet of the terminal, for its accounts and for all of them alike, whatever becomes of it.
@@ -220,7 +223,7 @@ func (e *Engine) forward(c call, o origin, s *session, p []byte, to handle, insi
 		e.complain(c, o, a.speaker(), complainNoHost, p)
 		return NoContext
 	case to != 0 && way == UserAllow:
-		return e.down(c, o, to, p, a.MTU)
+		return e.down(c, o, to, p, e.mtuOf(s))
 	case to != 0 && way == UserDeny:
 		e.prohibited(c, o, s, p)
 		return UserDenied
@@ -230,7 +233,7 @@ func (e *Engine) forward(c call, o origin, s *session, p []byte, to handle, insi
 	if a.MarkInner {
 		packet.SetDSCP(p, e.contexts.at(o.context).mark)
 	}
-	return e.fit(c, o, a, p, a.MTU, func(b []byte) { c.out.sendIP(a.VRF, b) })
+	return e.fit(c, o, a, p, e.mtuOf(s), func(b []byte) { c.out.sendIP(a.VRF, b) })
 }
 
 // between returns what becomes of packets from a terminal of one access point for one of

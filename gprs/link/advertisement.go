@@ -80,13 +80,24 @@ func (r *Router) AdvertiseFormer(b []byte, l Link, n int, to netip.Addr) []byte 
 // advertise appends an advertisement of the prefix of a link.
 func (r *Router) advertise(b []byte, l Link, to netip.Addr) []byte {
 	start := len(b)
-	b = append(b, r.advertisement...)
+	if len(l.DNS) == 0 {
+		b = append(b, r.advertisement...)
+	} else {
+		b = AppendResolvers(append(b, r.bare...), r.own(l), uint32(lifetimes*r.interval/time.Second))
+		binary.BigEndian.PutUint16(b[start+4:], uint16(len(b)-start-packet.IPv6HeaderLen))
+	}
 	p := packet.IPv6(b[start:])
+	if l.MTU != 0 {
+		binary.BigEndian.PutUint32(p[advertisedMTU:], uint32(l.MTU))
+	}
 	*p.DstBytes() = to.As16()
 	binary.BigEndian.PutUint64(p[advertisedPrefix:], l.Prefix)
 	packet.FillICMPv6Checksum(p)
 	return b
 }
+
+// own are the name servers of a link that packets have room for.
+func (r *Router) own(l Link) []netip.Addr { return l.DNS[:min(len(l.DNS), r.room)] }
 
 // checkND checks what all solicitations have in common (RFC 4861 sections 6.1.1 and
 // 7.1.1), of which the options begin at an offset.

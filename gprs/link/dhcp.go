@@ -100,9 +100,10 @@ type question struct {
 	transaction    []byte
 	client, server []byte // options with their headers; nil: not there
 	associations   [maxAssociations]association
-	count          int  // of them, and of those beyond
-	rapid          bool // two messages are enough
-	exclude        bool // the client wants to hear of prefixes that are left out
+	count          int    // of them, and of those beyond
+	rapid          bool   // two messages are enough
+	exclude        bool   // the client wants to hear of prefixes that are left out
+	dns            []byte // the option of the link's own name servers; nil: it has none
 	wanted         [numDHCPOptions]bool
 }
 
@@ -120,6 +121,10 @@ func (r *Router) dhcp(b []byte, l Link, p packet.IPv6, m []byte) ([]byte, Verdic
 	q, v := parseQuestion(m[packet.UDPHeaderLen:])
 	if v != none {
 		return b, v
+	}
+	if len(l.DNS) > 0 {
+		own := r.own(l)
+		q.dns = appendAddresses(appendOption(nil, optionDNS, 16*len(own)), own)
 	}
 	switch {
 	case p.Dst() == RouterAddress: // RFC 8415 section 18.4
@@ -221,7 +226,10 @@ func (r *Router) beginReply(b []byte, to netip.Addr, q *question) []byte {
 // endReply appends what the client wants to the answer that begins at start, and completes it.
 func (r *Router) endReply(b []byte, start int, q *question) []byte {
 	for i, wanted := range q.wanted {
-		if wanted {
+		switch {
+		case wanted && dhcpCodes[i] == optionDNS && q.dns != nil:
+			b = append(b, q.dns...)
+		case wanted:
 			b = append(b, r.options[i]...)
 		}
 	}

@@ -33,12 +33,15 @@ var RouterAddress = address(linkLocal, RouterID)
 
 // Link is what tells one link from another: the prefix of the context, a /64, how many more
 // follow it, further ones that lie anywhere, what it had before, and the interface identifier of the terminal's link-local
-// address; and who delegates prefixes to the terminal, nil: nobody does.
+// address; name servers and MTU in place of the router's, none and 0: those; and who delegates prefixes to the
+// terminal, nil: nobody does.
 type Link struct {
 	Prefix, ID  uint64
 	More        int
 	Further     []uint64
 	Former      Former
+	DNS         []netip.Addr
+	MTU         int
 	Delegations Delegations
 }
 

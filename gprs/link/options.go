@@ -16,6 +16,7 @@ import (
 const (
 	advertisedOptions = packet.IPv6HeaderLen + 16
 	advertisedPrefix  = advertisedOptions + 16
+	advertisedMTU     = advertisedOptions + 32 + 4
 )
 
 // advertisement makes one (RFC 4861 section 4.2) that says of the prefix that addresses

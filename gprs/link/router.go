@@ -62,11 +62,13 @@ const (
 type Router struct {
 	mtu      int
 	interval time.Duration
-	// advertisement is one for a link whose prefix and address are missing.
-	advertisement []byte
-	delegates     bool
-	server        []byte                 // the option with the server's DUID; empty: no DHCP
-	options       [numDHCPOptions][]byte // by their order in dhcpCodes
+	// advertisement is one for a link whose prefix and address are missing; bare has no name servers either, for
+	// links with some of their own: so many of them have room.
+	advertisement, bare []byte
+	room                int
+	delegates           bool
+	server              []byte                 // the option with the server's DUID; empty: no DHCP
+	options             [numDHCPOptions][]byte // by their order in dhcpCodes
 }
 
 // New makes the router of links.
@@ -94,6 +96,9 @@ func New(s Settings) (*Router, error) {
 		r.server = append(r.server, s.UUID[:]...)
 		r.options = s.dhcpOptions(domains)
 	}
+	s.DNS, s.withdrawn.dns = nil, nil // which such a link was never told
+	r.bare = s.advertisement(domains)
+	r.room = max(0, min((packet.MinMTU-len(r.bare)-8)/16, (packet.MinMTU-r.longestReply()+len(r.options[0])-4)/16))
 	if len(r.advertisement) > packet.MinMTU || r.longestReply() > packet.MinMTU {
 		return nil, errors.New("name servers, search list and prefixes do not fit into a packet of 1280 octets")
 	}

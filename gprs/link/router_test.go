@@ -3,7 +3,10 @@
 package link
 
 import (
+	"bytes"
+	"encoding/binary"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +53,38 @@ const goldenAdvertisement = `
 2602 fd20 0064ff9b 00000000 00000000
 2602 fd23 20010db8 00640000 00000000
 1f05 0000 0000fd20 07 6578616d706c65 03 636f6d 00 03 6c6162 07 6578616d706c65 00 000000000000`
+
+// TestOwnLink tells a link its own name servers and MTU, by advertisements and DHCP, in place of the router's; as many
+// of them as a packet has room for.
+func TestOwnLink(t *testing.T) {
+	r, l := router(t), terminal
+	l.MTU, l.DNS = 1300, []netip.Addr{netip.MustParseAddr("2001:db8:9::53")}
+	var s State
+	got, _ := r.Advertise(nil, l, &s, 0, start)
+	p := packet.IPv6(got)
+	// As golden, but for length and checksum, the MTU, and the servers, which stand behind all else.
+	golden := testutil.Unhex(t, goldenAdvertisement)
+	want := slices.Concat(golden[:96], golden[136:], testutil.Unhex(t, "1903 0000 0000fd20 20010db8 00090000 00000000 00000053"))
+	binary.BigEndian.PutUint16(want[4:], uint16(len(want)-packet.IPv6HeaderLen))
+	copy(want[42:], p[42:44])
+	binary.BigEndian.PutUint16(want[94:], 1300)
+	if !bytes.Equal(got, want) || packet.Checksum(p.SrcBytes(), p.DstBytes(), packet.ProtoICMPv6, p.Payload()) != 0 {
+		t.Errorf("advertised\n%x, want\n%x", got, want)
+	}
+	question := question6(dhcpServers, dhcpInformationRequest, testutil.Unhex(t, clientID+wantsDNS))
+	reply, v := r.Answer(nil, l, &s, question, start)
+	if own := testutil.Unhex(t, "0017 0010 20010db8 00090000 00000000 00000053"); v != DHCPReplied || !bytes.HasSuffix(reply, own) || int(binary.BigEndian.Uint16(reply[4:])) != len(reply)-packet.IPv6HeaderLen {
+		t.Errorf("%v: %x", v, reply)
+	}
+	for range 200 {
+		l.DNS = append(l.DNS, l.DNS[0])
+	}
+	got = r.AdvertiseFurther(nil, l, 0, packet.AllNodes)
+	all := question6(dhcpServers, dhcpInformationRequest, testutil.Unhex(t, clientID+wantsAll))
+	if reply, _ = r.Answer(nil, l, &s, all, start.Add(time.Minute)); len(got) > packet.MinMTU || len(reply) > packet.MinMTU || len(reply) < 300 {
+		t.Errorf("200 servers: %d octets advertised, %d replied", len(got), len(reply))
+	}
+}
 
 func TestAdvertisement(t *testing.T) {
 	var s State

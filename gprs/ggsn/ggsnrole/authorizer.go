@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"log/slog"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
@@ -90,6 +92,10 @@ func grantOf(a *radius.Answer) (g ggsn.Grant) {
 	if id, _ := a.Attributes.Find(radius.FramedInterfaceID); len(id) == 8 {
 		g.InterfaceID = binary.BigEndian.Uint64(id)
 	}
+	g.DNS6 = nameServers(&a.Attributes)
+	if mtu, ok := a.Attributes.FindInteger(radius.FramedMTU); ok {
+		g.MTU = int(min(mtu, 65535)) // RFC 2865 section 5.12
+	}
 	g.Pool4, g.Pool6 = a.Attributes.FindText(radius.FramedPool), a.Attributes.FindText(radius.FramedIPv6Pool)
 	g.PoolDelegated = a.Attributes.FindText(radius.DelegatedIPv6Pool)
 	grantRoutes(&g, &a.Attributes)
@@ -100,6 +106,21 @@ func grantOf(a *radius.Answer) (g ggsn.Grant) {
 	}
 	g.Class = classesOf(&a.Attributes)
 	return g
+}
+
+// nameServers are those that a server names for the terminal: each by an attribute (RFC 6911 section 3.2), or else
+// all in the one of 3GPP's (TS 29.061 section 16.4.7).
+func nameServers(of *radius.Attributes) (list []netip.Addr) {
+	values := of.All(radius.DNSServerIPv6Address)
+	if all, _ := of.Find3GPP(gppDNS6); len(values) == 0 && len(all)%16 == 0 {
+		values = slices.Collect(slices.Chunk(all, 16))
+	}
+	for _, v := range values {
+		if a, ok := netip.AddrFromSlice(v); ok && a.Is6() {
+			list = append(list, a)
+		}
+	}
+	return list
 }
 
 // classesOf are the classes that are told again. One without an octet is none (RFC 2865 section 5).

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -241,6 +242,18 @@ func TestGrantOf(t *testing.T) {
 	interim := func(seconds uint32) func(*radius.Attributes) {
 		return func(a *radius.Attributes) { a.Integer(radius.AcctInterimInterval, seconds) }
 	}
+	servers := []netip.Addr{netip.MustParseAddr("2001:db8:53::2"), netip.MustParseAddr("2001:db8:53::1")}
+	each := func(a *radius.Attributes) {
+		for _, one := range servers {
+			a.Octets(radius.DNSServerIPv6Address, one.AsSlice())
+		}
+	}
+	array := func(list ...[]byte) func(*radius.Attributes) {
+		return func(a *radius.Attributes) { a.GPP(gppDNS6, slices.Concat(list...)) }
+	}
+	mtu := func(n uint32) func(*radius.Attributes) {
+		return func(a *radius.Attributes) { a.Integer(radius.FramedMTU, n) }
+	}
 	for _, one := range []struct {
 		what string
 		code radius.Code
@@ -253,6 +266,13 @@ func TestGrantOf(t *testing.T) {
 		{"the least", radius.AccessAccept, interim(60), ggsn.Grant{Interim: time.Minute}},
 		{"a longer one", radius.AccessAccept, interim(61), ggsn.Grant{Interim: 61 * time.Second}},
 		{"none", radius.AccessAccept, interim(0), ggsn.Grant{}},
+		{"name servers", radius.AccessAccept, each, ggsn.Grant{DNS6: servers}},
+		{"3GPP's name servers", radius.AccessAccept, array(servers[1].AsSlice(), servers[0].AsSlice()), ggsn.Grant{DNS6: []netip.Addr{servers[1], servers[0]}}},
+		{"both", radius.AccessAccept, func(a *radius.Attributes) { array(servers[1].AsSlice())(a); each(a) }, ggsn.Grant{DNS6: servers}},
+		{"half a name server", radius.AccessAccept, array(servers[1].AsSlice(), servers[0].AsSlice()[:8]), ggsn.Grant{}},
+		{"one of IPv4", radius.AccessAccept, func(a *radius.Attributes) { a.Octets(radius.DNSServerIPv6Address, []byte{192, 0, 2, 53}) }, ggsn.Grant{}},
+		{"an MTU", radius.AccessAccept, mtu(1300), ggsn.Grant{MTU: 1300}},
+		{"one that no link has", radius.AccessAccept, mtu(1 << 31), ggsn.Grant{MTU: 65535}},
 		{"a refusal", radius.AccessReject, interim(61), ggsn.Grant{Verdict: ggsn.Refused}},
 		{"a challenge", radius.AccessChallenge, interim(61), ggsn.Grant{Verdict: ggsn.Challenged}},
 		{"silence", 0, interim(61), ggsn.Grant{Verdict: ggsn.Unknown}},
