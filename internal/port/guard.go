@@ -16,12 +16,12 @@ const closing = 1 << 62
 // guard keeps a file descriptor open while system calls use it, so that a
 // number which the kernel has already given to another file is never used.
 type guard struct {
-	fd     int
-	event  int          // eventfd released together with fd, or 0
-	file   *os.File     // that Go's poller waits for, if any: it has fd
-	behind []int        // or these are behind it, and fd is one of them
-	state  atomic.Int64 // users inside, plus closing
-	once   sync.Once
+	fd    int
+	event int          // eventfd released together with fd, or 0
+	file  *os.File     // that has fd, if Go's poller waits for it
+	after func()       // releases what else there is; nil: nothing
+	state atomic.Int64 // users inside, plus closing
+	once  sync.Once
 }
 
 // enter reports whether the descriptor may be used; leave must follow.
@@ -42,17 +42,16 @@ func (g *guard) leave() {
 
 // release closes the descriptors.
 func (g *guard) release() {
-	for _, fd := range g.behind {
-		unix.Close(fd)
-	}
-	switch {
-	case g.file != nil:
+	if g.file != nil {
 		_ = g.file.Close()
-	case g.behind == nil:
+	} else {
 		unix.Close(g.fd)
 	}
 	if g.event != 0 {
 		unix.Close(g.event)
+	}
+	if g.after != nil {
+		g.after()
 	}
 }
 

@@ -51,7 +51,7 @@ func recvmmsgNow(fd int, hdrs []mmsghdr) (int, unix.Errno) {
 	return int(n), 0
 }
 
-// sendmmsgFew is sendmmsg of a few packets.
+// sendmmsgFew is sendmmsg of a few octets.
 func sendmmsgFew(fd int, hdrs []mmsghdr) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd),
 		uintptr(unsafe.Pointer(&hdrs[0])), uintptr(len(hdrs)), unix.MSG_DONTWAIT, 0, 0)

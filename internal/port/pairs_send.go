@@ -101,14 +101,15 @@ func (p *Pairs) sendFragmented(s *pairSender, pkts []Paired) {
 	_ = setFragment(p.udp.guard.fd, p.v6, false)
 }
 
-// few packets are sent in so little time that the goroutine need not let its processor go.
-const few = 16
-
 // send sends up to MaxBatch packets.
 func (p *Pairs) send(s *pairSender, pkts []Paired, trains bool) {
 	hdrs := s.hdrs[:s.load(pkts, trains)]
 	sendmmsg := sendmmsg
-	if len(pkts) <= few {
+	octets := 0
+	for i := range pkts {
+		octets += len(pkts[i].Payload)
+	}
+	if octets < much {
 		sendmmsg = sendmmsgFew
 	}
 	again := -1 // the header that is tried once more

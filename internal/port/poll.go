@@ -5,7 +5,9 @@ package port
 import (
 	"fmt"
 	"os"
+	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,48 +16,79 @@ import (
 // that waits in the kernel has a thread to itself.
 type poller struct {
 	fd    int
-	rests *restful // nil: it never does
-	conn  syscall.RawConn
+	rests bool
+	conn  syscall.RawConn // of file
 	try   func(fd uintptr) bool
 	hdrs  []mmsghdr
 	got   int
 	errno unix.Errno
 	busy  bool // much has come the last time
+	clock clock
+
+	mu     sync.Mutex // holds the rest, against who closes the socket
+	file   *os.File   // by which packets wake the reader; nil while it rests
+	closed bool
 }
 
-// much are octets that take so long to receive that the goroutine lets its processor go.
+// much are octets that take so long to receive or to send that the goroutine lets its processor go.
 const much = 8 << 10
 
-// newPoller makes one for the socket of a guard, which can rest if it is to.
+// newPoller makes one for the socket of a guard. If it is to rest it has a descriptor of its own for Go's poller.
 func newPoller(g *guard, rests bool) (*poller, error) {
-	p := &poller{fd: g.fd}
-	polled, err := g.fd, unix.SetNonblock(g.fd, true)
-	if err == nil && rests {
-		if p.rests, err = newRestful(g); err == nil {
-			polled = p.rests.queue
-		}
-	}
+	p := &poller{fd: g.fd, rests: rests}
+	p.try = p.receiveNow
+	err := unix.SetNonblock(g.fd, true)
 	if err == nil {
-		g.file = os.NewFile(uintptr(polled), "socket")
-		p.conn, err = g.file.SyscallConn()
+		err = p.listen()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot poll a socket: %w", err)
 	}
-	p.try = p.receiveNow
+	if g.after = p.release; !rests {
+		g.file, g.after = p.file, nil
+	}
 	return p, nil
+}
+
+// listen has packets that come wake the reader.
+func (p *poller) listen() (err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return ErrClosed
+	}
+	fd := p.fd
+	if p.rests {
+		if fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			return err
+		}
+	}
+	p.file = os.NewFile(uintptr(fd), "socket")
+	p.conn, err = p.file.SyscallConn()
+	return err
 }
 
 // receive is recvmmsg, and waits for the first message. Once the socket is closed it returns EBADF.
 func (p *poller) receive(hdrs []mmsghdr) (int, unix.Errno) {
 	p.hdrs = hdrs
+	if p.file == nil { // it has rested
+		if p.receiveNow(0) {
+			return p.got, p.errno
+		}
+		if err := p.listen(); err == ErrClosed {
+			return 0, unix.EBADF
+		} else if err != nil { // no descriptor is free
+			p.rest(retryListen)
+			return 0, unix.EAGAIN
+		}
+	}
 	if err := p.conn.Read(p.try); err != nil {
 		return 0, unix.EBADF
 	}
 	return p.got, p.errno
 }
 
-// receiveNow reports whether there was something. If not, what comes is waited for.
+// receiveNow reports whether there was something.
 func (p *poller) receiveNow(uintptr) bool {
 	if p.busy {
 		p.got, p.errno = recvmmsg(p.fd, p.hdrs, unix.MSG_DONTWAIT)
@@ -67,8 +100,26 @@ func (p *poller) receiveNow(uintptr) bool {
 		octets += int(p.hdrs[i].n)
 	}
 	p.busy = octets >= much
-	if p.errno != unix.EAGAIN {
-		return true
+	return p.errno != unix.EAGAIN
+}
+
+// wake ends the waiting and the rest of the reader for good.
+func (p *poller) wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for _, file := range []*os.File{p.file, p.clock.file} {
+		if file != nil {
+			_ = file.SetReadDeadline(time.Unix(1, 0))
+		}
 	}
-	return p.rests != nil && p.rests.listen(true) != nil // which cannot be; then it is asked again and again
+}
+
+// release closes what a poller has that rests, when nobody uses it any more.
+func (p *poller) release() {
+	for _, file := range []*os.File{p.file, p.clock.file} {
+		if file != nil {
+			_ = file.Close()
+		}
+	}
 }

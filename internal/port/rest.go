@@ -3,80 +3,67 @@
 package port
 
 import (
+	"fmt"
+	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// restful is what lets the reader of a socket sleep while packets come. Go's poller does not wait for the socket, by which
-// each packet would wake it, but for a queue of events (epoll) that has those of the socket or those of a clock. Timers of
-// Go's own wake a thread when they are set, and another when they are due.
-type restful struct {
-	fd, queue, clock int
-	deaf             bool // the socket has no events
-	armed            bool
-	wait             unix.ItimerSpec
-	wake             func(fd uintptr) bool
+// clock is one of the kernel's (timerfd), for which Go's poller waits as for a socket. Timers of Go's own wake a thread when
+// they are set, and another when they are due.
+type clock struct {
+	file *os.File // nil before the first rest
+	conn syscall.RawConn
+	wait unix.ItimerSpec
+	set  bool
+	due  func(fd uintptr) bool
 }
 
-// newRestful makes one for the socket of a guard, which closes what it has.
-func newRestful(g *guard) (*restful, error) {
-	queue, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+func (c *clock) open() error {
+	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("cannot have a clock: %w", err)
 	}
-	clock, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
-	if err != nil {
-		unix.Close(queue)
-		return nil, err
-	}
-	g.behind = []int{g.fd, clock}
-	r := &restful{fd: g.fd, queue: queue, clock: clock}
-	err = unix.SetNonblock(queue, true)
-	for _, fd := range g.behind {
-		if err == nil {
-			err = unix.EpollCtl(queue, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN})
-		}
-	}
-	if err != nil {
-		unix.Close(queue)
-		return nil, err
-	}
-	r.wake = r.due
-	return r, nil
-}
-
-// listen has packets that come be events, or not.
-func (r *restful) listen(on bool) error {
-	if r.deaf == !on {
-		return nil
-	}
-	var event unix.EpollEvent // errors are always among them
-	if on {
-		event.Events = unix.EPOLLIN
-	}
-	err := unix.EpollCtl(r.queue, unix.EPOLL_CTL_MOD, r.fd, &event)
-	if err == nil {
-		r.deaf = !on
-	}
+	c.file = os.NewFile(uintptr(fd), "clock")
+	c.due = c.isDue
+	c.conn, err = c.file.SyscallConn()
 	return err
 }
 
-// rest sleeps until its time is over, or the socket is closed.
-func (p *poller) rest(d time.Duration) {
-	r := p.rests
-	if r == nil || r.listen(false) != nil {
-		return
-	}
-	r.wait.Value, r.armed = unix.NsecToTimespec(int64(d)), false
-	_ = p.conn.Read(r.wake)
-}
-
-// due sets the clock when it is called first, and says when it is called again that it has gone off.
-func (r *restful) due(uintptr) bool {
-	if r.armed {
+// isDue sets the clock when it is called first, and says when it is called again that it has gone off.
+func (c *clock) isDue(fd uintptr) bool {
+	if c.set {
 		return true
 	}
-	r.armed = true
-	return unix.TimerfdSettime(r.clock, 0, &r.wait, nil) != nil
+	c.set = true
+	return unix.TimerfdSettime(int(fd), 0, &c.wait, nil) != nil
+}
+
+// retryListen is when it is looked again whether a descriptor is free.
+const retryListen = 100 * time.Millisecond
+
+// rest sleeps until its time is over, or the socket is closed. No packet wakes the reader, nor the process, until it has
+// asked in vain for what has come.
+func (p *poller) rest(d time.Duration) {
+	if !p.rests || !p.quieten() {
+		return
+	}
+	p.clock.wait.Value, p.clock.set = unix.NsecToTimespec(int64(d)), false
+	_ = p.clock.conn.Read(p.clock.due)
+}
+
+// quieten has no packets wake the reader. It reports whether there is a clock to do so, and a socket.
+func (p *poller) quieten() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || p.clock.file == nil && p.clock.open() != nil {
+		return false
+	}
+	if p.file != nil {
+		_ = p.file.Close() // the socket has another descriptor
+		p.file = nil
+	}
+	return true
 }

@@ -478,7 +478,8 @@ func TestNoChangesWithoutAuth(t *testing.T) {
 	}
 }
 
-// TestAbortToDeletedAddress is not for this association (RFC 5061 section 5.3.1).
+// TestAbortToDeletedAddress is not for this association (RFC 5061 section 5.3.1), also when it comes while the address is being
+// added again.
 func TestAbortToDeletedAddress(t *testing.T) {
 	s := authentic(t, both, 2, 1, func(*Parameters) {})
 	s.ask(Change{DeleteAddress, s.local[0]})
@@ -498,6 +499,16 @@ func TestAbortToDeletedAddress(t *testing.T) {
 		if p.Local != s.local[1] {
 			t.Errorf("sent from the address that leaves: %q", s.describe(p))
 		}
+	}
+	other := Pair{s.local[1], s.remote[0]}
+	s.raw(other, s.a.tag, s.ackChange(0))
+	s.ask(Change{AddAddress, s.local[0]})
+	s.raw(s.pair, s.a.peerTag, chunk.Append(nil, chunk.TypeAbort, chunk.Reflected, nil))
+	if s.a.state != established {
+		t.Error("the late ABORT is taken")
+	}
+	if s.raw(other, s.a.tag, plain(chunk.TypeAbort)); s.a.state != closed {
+		t.Error("one that is for the association is not")
 	}
 }
 

@@ -324,7 +324,7 @@ func (a *Association) take(p *Path, c chunk.Chunk, in *arrival, out *Output) boo
 	case chunk.TypeShutdown, chunk.TypeShutdownAck, chunk.TypeShutdownComplete:
 		a.handleEnd(p, c, in, out)
 	case chunk.TypeAbort:
-		if a.authentic(c, in) && !a.leaving(p) {
+		if a.authentic(c, in) && !a.strange(p) {
 			cause, _, _ := chunk.NextCause(c.Body)
 			a.fail(ReasonAborted, cause, out)
 		}

@@ -396,6 +396,7 @@ func (a *Association) removePath(p *Path) {
 	}
 }
 
-// leaving reports whether a packet has come to an address that is being deleted: an ABORT there is not for this
-// association (RFC 5061 section 5.3.1).
-func (a *Association) leaving(p *Path) bool { return p != nil && p.use == deleting }
+// strange reports whether a packet has come to an address that the peer may not know, since it is being deleted or added: an
+// ABORT there answers one of ours that was out of the blue, and is not for this association (RFC 5061 section 5.3.1). Such
+// an answer may come after the address was deleted, when it is being added again.
+func (a *Association) strange(p *Path) bool { return p != nil && p.use != normal }

@@ -35,6 +35,10 @@ func fuzzed(features byte) Parameters {
 	par.SendBuffer, par.ReceiveBuffer = 10_000, 10_000
 	par.Interleaving, par.PartialReliability, par.AddressChanges = features&1 != 0, features&2 == 0, features&4 == 0
 	par.EarlyProbe = features&8 == 0
+	if features&0x80 != 0 {
+		par.Strict()
+		par.HideFailing = true
+	}
 	return par
 }
 
