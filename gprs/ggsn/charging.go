@@ -156,6 +156,7 @@ var closingOf = [NumEnds]Closing{
 	EndPeerUnknown:  CloseAbnormal,
 	EndSettings:     CloseManagement,
 	EndStopped:      CloseManagement,
+	EndRestart:      CloseAbnormal,
 }
 
 // nextTariff is when the tariff changes next, in seconds of Unix, by the clock of the day where now is; 0: never.

@@ -163,7 +163,8 @@ func (f *sctpFound) measureClocks(ctx context.Context, e *lab.Env, form sctpFail
 			for _, failing := range []bool{false, true} {
 				par := sctp.Defaults()
 				rto := rto * time.Millisecond
-				par.RTOInitial, par.RTOMin, par.RTOMax, par.EarlyProbe, par.SACKDelay = rto, rto, rto, false, 0
+				par.RTOInitial, par.RTOMin, par.RTOMax, par.SACKDelay = rto, rto, rto, 0
+				par.Strict()
 				par.PathMaxRetrans, par.AssociationMaxRetrans, par.PotentiallyFailedMaxRetrans = most, 100, most
 				if failing {
 					par.PotentiallyFailedMaxRetrans = 0
@@ -240,7 +241,7 @@ func (f *sctpFound) measureCuts(ctx context.Context, e *lab.Env, form sctpFailov
 	}
 	defer closing(&err, n.close)
 	strict := sctp.Defaults()
-	strict.EarlyProbe = false
+	strict.Strict()
 	var flows []*cutFlow
 	for _, par := range []sctp.Parameters{strict, sctp.Defaults()} {
 		flow, err := n.flow(ctx, par)

@@ -66,7 +66,8 @@ func handoverStrict(rto time.Duration) func(time.Duration) sctp.Parameters {
 		par := sctp.Defaults()
 		par.RTOInitial, par.RTOMin, par.RTOMax = rto, rto, rto
 		par.PathMaxRetrans, par.PotentiallyFailedMaxRetrans, par.AssociationMaxRetrans = handoverMost, handoverMost, 1000
-		par.EarlyProbe, par.HeartbeatInterval = false, interval
+		par.HeartbeatInterval = interval
+		par.Strict()
 		return par
 	}
 }

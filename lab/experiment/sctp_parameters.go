@@ -43,10 +43,11 @@ func parameterRows(short bool) (rows []*parameterRow) {
 	add("the study's figure 2", studyParameters(4*time.Second, 5, 10*time.Second))
 	add("the study's figure 12", studyParameters(180*time.Millisecond, 2, 10*time.Second))
 	alone := assoc.Defaults()
-	alone.EarlyProbe, alone.PotentiallyFailedMaxRetrans = false, alone.PathMaxRetrans
+	alone.Strict()
+	alone.PotentiallyFailedMaxRetrans = alone.PathMaxRetrans
 	add("defaults of RFC 9260", alone)
 	failing := assoc.Defaults()
-	failing.EarlyProbe = false
+	failing.Strict()
 	add("defaults, RFC 7829", failing)
 	add("defaults, early probes", assoc.Defaults())
 	lows, retrans, beats := inTime(0.1, 0.2, 0.5, 1), []int{1, 2, 5}, inTime(1, 5, 30)
@@ -59,7 +60,10 @@ func parameterRows(short bool) (rows []*parameterRow) {
 				for _, beat := range beats {
 					par := assoc.Defaults()
 					par.RTOMin, par.RTOInitial, par.RTOMax = low, time.Second, 10*time.Second
-					par.PathMaxRetrans, par.HeartbeatInterval, par.EarlyProbe = most, beat, early
+					par.PathMaxRetrans, par.HeartbeatInterval = most, beat
+					if !early {
+						par.Strict()
+					}
 					add("", par)
 				}
 			}

@@ -240,7 +240,8 @@ func studyParameters(rto time.Duration, most int, heartbeat time.Duration) assoc
 	par := assoc.Defaults()
 	par.RTOInitial, par.RTOMin, par.RTOMax = rto, rto, rto
 	par.PathMaxRetrans, par.PotentiallyFailedMaxRetrans, par.AssociationMaxRetrans = most, most, 100
-	par.HeartbeatInterval, par.EarlyProbe = heartbeat, false
+	par.HeartbeatInterval = heartbeat
+	par.Strict()
 	return par
 }
 

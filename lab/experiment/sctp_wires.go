@@ -246,8 +246,9 @@ func (w *wireCase) writeServer(b *strings.Builder, i int) {
 		i, cutPort+i, wireServer[0], wireServer[1], wireServer[0])
 	fmt.Fprintf(b, "rto_initial = %q\nrto_min = %q\nrto_max = %q\npath_max_retrans = %d\nassociation_max_retrans = %d\n",
 		p.RTOInitial, p.RTOMin, p.RTOMax, p.PathMaxRetrans, p.AssociationMaxRetrans)
-	fmt.Fprintf(b, "pf_threshold = %d\nheartbeat_interval = %q\nearly_probe = %t\nsack_delay = %q\n",
-		p.PotentiallyFailedMaxRetrans, p.HeartbeatInterval, p.EarlyProbe, p.SACKDelay)
+	fmt.Fprintf(b, "pf_threshold = %d\nheartbeat_interval = %q\nsack_delay = %q\n",
+		p.PotentiallyFailedMaxRetrans, p.HeartbeatInterval, p.SACKDelay)
+	fmt.Fprintf(b, "early_probe = %t\nlink_events = %t\nspurious_timeouts = %t\nsetup_race = %t\n", p.EarlyProbe, p.LinkEvents, p.SpuriousTimeouts, p.SetupRace)
 	rate := int(time.Second / w.every)
 	length := w.media
 	if length == 0 {
