@@ -41,6 +41,8 @@ type BirdSession struct {
 	Graceful bool
 	// TTLSecurity takes packets from the same link only.
 	TTLSecurity bool
+	// VRF is the one in which the session is, with Network as its table; empty is none.
+	VRF string
 	// Network is a table of the kernel, such as that of a VRF: this neighbor is told of the routes there that
 	// are of the program's devices, and of nothing else. 0 is none.
 	Network int
@@ -78,6 +80,7 @@ func (c Bird) config() string {
 				b.WriteString("\t" + text + ";\n")
 			}
 		}
+		option(s.VRF != "", fmt.Sprintf("vrf %q", s.VRF))
 		option(s.Password != "", fmt.Sprintf("password %q", s.Password))
 		option(s.Passive, "passive yes")
 		option(s.TTLSecurity, "ttl security on")
@@ -103,11 +106,15 @@ func (c Bird) config() string {
 
 // learn reads the table of a neighbor's network, as docs/ggsn.md has it.
 func (s *BirdSession) learn(b *strings.Builder) {
+	vrf := ""
+	if s.VRF != "" {
+		vrf = fmt.Sprintf("vrf %q; ", s.VRF)
+	}
 	for _, family := range []string{"ipv4", "ipv6"} {
 		if s.Network > 0 {
 			fmt.Fprintf(b, "%s table %s_%s;\n", family, s.Name, family)
-			fmt.Fprintf(b, "protocol kernel learn_%s_%s { learn; scan time 1; kernel table %d; %s { table %s_%s; import where krt_source = 73; export none; }; }\n",
-				s.Name, family, s.Network, family, s.Name, family)
+			fmt.Fprintf(b, "protocol kernel learn_%s_%s { %slearn; scan time 1; kernel table %d; %s { table %s_%s; import where krt_source = 73; export none; }; }\n",
+				s.Name, family, vrf, s.Network, family, s.Name, family)
 		}
 	}
 }

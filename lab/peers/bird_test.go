@@ -31,8 +31,14 @@ func TestBirdConfig(t *testing.T) {
 			t.Errorf("no %q in\n%s", line, got)
 		}
 	}
+	c.Sessions[0].VRF = "red"
+	for _, line := range []string{"\tvrf \"red\";\n", "protocol kernel learn_relay_ipv4 { vrf \"red\"; learn; "} {
+		if got := c.config(); !strings.Contains(got, line) {
+			t.Errorf("no %q in\n%s", line, got)
+		}
+	}
 	c.Learn, c.Sessions[0] = 0, BirdSession{Name: "relay"}
-	for _, line := range []string{"password", "passive", "ttl security", "graceful restart on", "signs"} {
+	for _, line := range []string{"password", "passive", "ttl security", "graceful restart on", "signs", "vrf"} {
 		if got := c.config(); strings.Contains(got, line) {
 			t.Errorf("%q in\n%s", line, got)
 		}

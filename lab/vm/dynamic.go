@@ -17,7 +17,7 @@ const (
 )
 
 // peerTools are the peers' programs that tests of the plan call.
-var peerTools = map[string]string{"nft": "usr/sbin/nft"}
+var peerTools = map[string]string{"nft": "usr/sbin/nft", "bird": "usr/sbin/bird"}
 
 // addPeers adds what the lab needs of the peers, with their libraries, where
 // lab/peers looks for it.
