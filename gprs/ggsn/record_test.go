@@ -316,6 +316,18 @@ func TestNextTariff(t *testing.T) {
 			t.Errorf("after %v: %s, want %s", tt.now, got, tt.want)
 		}
 	}
+	havana, err := time.LoadLocation("America/Havana")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l = Charging{Tariffs: []time.Duration{0}} // one day in March has no midnight
+	for now, end := start.In(havana), start.AddDate(1, 0, 0); now.Before(end); {
+		next := time.Unix(l.nextTariff(now), 0).In(havana)
+		if d := next.Sub(now); d <= 0 || d > 25*time.Hour {
+			t.Fatalf("after %v: %v", now, next)
+		}
+		now = next
+	}
 	if got := (&Charging{}).nextTariff(start); got != 0 {
 		t.Errorf("without a tariff: %d", got)
 	}
