@@ -359,6 +359,44 @@ func TestRecordReload(t *testing.T) {
 	}
 }
 
+// TestRecordTariffs ends containers at a tariff also where a reload comes between its time and the node's doing, and
+// whichever way the clock of the day was set meanwhile.
+func TestRecordTariffs(t *testing.T) {
+	w := newCharged(t, Charging{Tariffs: []time.Duration{20 * time.Hour}})
+	w.open(1, "internet", gtp.PDPTypeIPv4) // at noon
+	s := w.e.sessions.at(1)
+	due := func(at time.Duration, day time.Time) (ended int, next time.Duration) {
+		before := len(w.e.recordOf(1).ended)
+		c := call{now: day, at: at, out: &w.out}
+		w.e.sessionDue(1, c)
+		return len(w.e.recordOf(1).ended) - before, w.e.nextRecord(1, s, w.e.accessPoint(s), c) - at
+	}
+	for _, row := range []struct {
+		name  string
+		at    time.Duration // since the context began
+		day   time.Duration // by the clock, since its beginning
+		ended int
+		next  time.Duration
+	}{
+		{"before it", 7*time.Hour + 30*time.Minute, 7*time.Hour + 30*time.Minute, 0, 30 * time.Minute},
+		{"set forward", 7*time.Hour + 31*time.Minute, 8*time.Hour + 10*time.Minute, 1, clockCheck},
+		{"set forward by years", 8 * time.Hour, 9000*time.Hour - 20*time.Minute, 1, clockCheck},
+		{"set back to the day", 9 * time.Hour, 7*time.Hour + 10*time.Minute, 0, 50 * time.Minute},
+		{"again", 10 * time.Hour, 8*time.Hour + 10*time.Minute, 1, clockCheck},
+	} {
+		if ended, next := due(row.at, start.Add(row.day)); ended != row.ended || next != row.next {
+			t.Errorf("%s: %d containers, looked at again after %v; want %d, %v", row.name, ended, next, row.ended, row.next)
+		}
+	}
+	w = newCharged(t, Charging{Tariffs: []time.Duration{13 * time.Hour}})
+	w.open(1, "internet", gtp.PDPTypeIPv4)
+	w.now = w.now.Add(time.Hour)
+	w.takes(w.e.settings)
+	if w.tick(0); len(w.e.recordOf(1).ended) != 1 {
+		t.Errorf("a reload has lost a tariff: %+v", w.e.recordOf(1))
+	}
+}
+
 // TestRecordResume goes on with the record that is open, and closes first what time has closed meanwhile.
 func TestRecordResume(t *testing.T) {
 	w := newCharged(t, Charging{Tariffs: []time.Duration{13 * time.Hour}, Time: 3 * time.Hour})
