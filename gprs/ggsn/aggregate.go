@@ -86,12 +86,13 @@ func (e *Engine) joinAggregate(s *session) {
 	}
 }
 
-// leaveAggregate ends a session's part in such rates.
+// leaveAggregate ends a session's part in such rates, of which it keeps what was asked for.
 func (e *Engine) leaveAggregate(s *session) {
 	if s.aggregate == 0 {
 		return
 	}
 	g := e.aggregates.at(s.aggregate)
+	s.askedAMBR = g.asked
 	if g.sessions--; g.sessions == 0 {
 		e.aggregates.give(s.aggregate)
 	}

@@ -89,16 +89,19 @@ func TestAMBROutlives(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	m := w.updateRequest(0x1001)
+	m.AMBR = gtp.Some(gtp.AMBR{Up: 1200, Down: 1200}) // of the first, after what the second has asked for
+	w.ask(pathControl, gtp.Header{TEID: one.TEIDControl.Value}, m, &gtp.UpdateResponse{})
 	set(0)
 	if got := w.both(one, two); got != [2]int{500, 500} || w.e.aggregates.used() != 0 {
 		t.Errorf("%v passed without a limit, by %d rates", got, w.e.aggregates.used())
 	}
 	set(1600)
-	if got := w.both(one, two); got[0]+got[1] < 118 || got[0]+got[1] > 122 || w.e.aggregates.used() != 1 {
+	if got := w.both(one, two); got[0]+got[1] < 178 || got[0]+got[1] > 182 || w.e.aggregates.used() != 1 {
 		t.Errorf("%v passed with one again, by %d rates", got, w.e.aggregates.used())
 	}
 	w.ask(pathControl, gtp.Header{TEID: one.TEIDControl.Value}, &gtp.DeleteRequest{NSAPI: 5, Teardown: gtp.Some(true)}, &gtp.DeleteResponse{})
-	if got := w.second(two, false); got < 98 || got > 102 {
+	if got := w.second(two, false); got < 148 || got > 152 {
 		t.Errorf("%d passed of the one that is left", got)
 	}
 	w.ask(pathControl, gtp.Header{TEID: two.TEIDControl.Value}, &gtp.DeleteRequest{NSAPI: 6, Teardown: gtp.Some(true)}, &gtp.DeleteResponse{})

@@ -163,7 +163,7 @@ var closingOf = [NumEnds]Closing{
 func (l *Charging) nextTariff(now time.Time) (next int64) {
 	year, month, day := now.Date()
 	for _, at := range l.Tariffs {
-		for later := range 2 { // today, or tomorrow
+		for later := range 3 { // today, tomorrow, or the day after: a midnight that is not there may be an hour of the day before
 			t := time.Date(year, month, day+later, 0, 0, int(at/time.Second), 0, now.Location()).Unix()
 			if t > now.Unix() && (next == 0 || t < next) {
 				next = t

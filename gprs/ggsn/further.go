@@ -92,9 +92,13 @@ func (f *further) giveBack(a *access) {
 	}
 }
 
-// hands reports whether prev has a /64 that the session in its place may have of the same leases.
+// hands reports whether prev has a /64 that the session in its place may have of the same leases: of those that the
+// settings still have.
 func (e *Engine) hands(prev, next *session, n uint64, static bool) bool {
 	if prev == nil || prev.apn != next.apn || !prev.has.has(TypeIPv6) {
+		return false
+	}
+	if l := e.accessPoint(prev).single6(static); l.pool == nil || !l.pool.Has(netip.PrefixFrom(addr6(n, 0), prefixBits)) {
 		return false
 	}
 	more := e.furtherOf(prev)

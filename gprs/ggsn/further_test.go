@@ -156,6 +156,39 @@ func TestFurtherAgain(t *testing.T) {
 	w.empty()
 }
 
+// TestFurtherGone: what a reload takes away is given to no one again, not to who has it and comes anew either: he is
+// refused, and what he has stays his alone until that ends, also when the pool comes back.
+func TestFurtherGone(t *testing.T) {
+	const static, dynamic, other = "2001:db8:7100:5::/64", "2001:db8:7000:5::/64", "2001:db8:7200:5::/64"
+	for _, list := range [][]string{{static}, {dynamic}, {other, static}, {other, dynamic}} {
+		w := newAuthorized(t, func(s *Settings) { s.APNs[2].Static6 = prefixes("2001:db8:7100::/56", "2001:db8:7200::/56") })
+		enter := func(n int) gtp.Cause {
+			_, a := w.asks(w.createRequest(testIMSI(n), "dual", gtp.PDPTypeIPv6))
+			var r gtp.CreateResponse
+			w.answer(w.authorize(a.Ticket, grantOfPrefixes(list...)), &r)
+			return r.Cause
+		}
+		c := w.enters(1, gtp.PDPTypeIPv6, grantOfPrefixes(list...))
+		before, with := w.leased6(), w.e.settings
+		without := with
+		without.APNs = slices.Clone(with.APNs)
+		without.APNs[2].Pools6, without.APNs[2].Static6 = prefixes("2001:db8:7300::/56"), prefixes("2001:db8:7200::/56")
+		w.takes(without)
+		if cause := enter(1); cause != gtp.CauseUnknownPDPType {
+			t.Errorf("%v: anew without the pool: %v", list, cause)
+		}
+		w.takes(with)
+		if cause := enter(2); cause != gtp.CauseUnknownPDPType {
+			t.Errorf("%v: another, with the pool: %v", list, cause)
+		}
+		if used := w.leased6(); !slices.Equal(used, before) {
+			t.Errorf("%v: %v are used, before %v", list, used, before)
+		}
+		w.remove(c.TEIDControl.Value, 5, true)
+		w.empty()
+	}
+}
+
 // TestFurtherReleased gives a terminal that comes after its SGSN has restarted what it had before.
 func TestFurtherReleased(t *testing.T) {
 	w := newAuthorized(t, nil)

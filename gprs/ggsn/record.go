@@ -156,10 +156,17 @@ func (e *Engine) limitRecords(h handle, s *session, c call) {
 	for x := s.first; x != 0; x = e.contexts.at(x).next {
 		e.limitVolume(x)
 	}
-	if e.charges(h) {
-		e.accounts[h].tariff = e.accessPoint(s).Charging.nextTariff(c.now)
+	// Of a tariff that has passed containers are to be ended first.
+	if of := e.accounts[h]; e.charges(h) && !of.tariffPassed(c) {
+		of.tariff = e.accessPoint(s).Charging.nextTariff(c.now)
 	}
 }
+
+// tariffPassed reports whether the tariff is another one than that of the open containers.
+func (of *accounting) tariffPassed(c call) bool { return of.tariff > 0 && of.tariff <= c.now.Unix() }
+
+// clockCheck is how often a tariff is looked for by the clock of the day, which may have been set since.
+const clockCheck = time.Hour
 
 // nextRecord is when a record of a session, or a container, is to be closed by time.
 func (e *Engine) nextRecord(h handle, s *session, a *access, c call) time.Duration {
@@ -168,7 +175,7 @@ func (e *Engine) nextRecord(h handle, s *session, a *access, c call) time.Durati
 		return at
 	}
 	if t := e.accounts[h].tariff; t > 0 {
-		at = c.at + time.Unix(t, 0).Sub(c.now)
+		at = c.at + min(time.Unix(t, 0).Sub(c.now), clockCheck)
 	}
 	for x := s.first; x != 0 && a.Charging.Time > 0; x = e.contexts.at(x).next {
 		at = min(at, e.recordOf(x).began+a.Charging.Time)
@@ -182,10 +189,8 @@ func (e *Engine) recordsDue(h handle, s *session, c call) {
 		return
 	}
 	of, most := e.accounts[h], &e.accessPoint(s).Charging
-	tariff := of.tariff > 0 && of.tariff <= c.now.Unix()
-	if tariff {
-		of.tariff = most.nextTariff(c.now)
-	}
+	tariff := of.tariffPassed(c)
+	of.tariff = most.nextTariff(c.now)
 	for x := s.first; x != 0; x = e.contexts.at(x).next {
 		if tariff {
 			e.endContainer(x, e.conditionsOf(x), ChangeTariff, c)

@@ -73,15 +73,3 @@ func (n counted) within(most counted) bool {
 func (t Traffic) within(most Traffic) bool {
 	return t.Packets <= most.Packets && t.Octets <= most.Octets
 }
-
-// resumeRecords applies the limits of today to the records of a session, but closes first what the time without a
-// process has left open: nothing was carried in it.
-func (r *resuming) resumeRecords(h handle, s *session) {
-	passed := int64(0)
-	if of := r.accounts[h]; of != nil && of.tariff <= r.call.now.Unix() {
-		passed = of.tariff
-	}
-	if r.limitRecords(h, s, r.call); passed > 0 && r.charges(h) {
-		r.accounts[h].tariff = passed
-	}
-}

@@ -316,6 +316,18 @@ func TestNextTariff(t *testing.T) {
 			t.Errorf("after %v: %s, want %s", tt.now, got, tt.want)
 		}
 	}
+	havana, err := time.LoadLocation("America/Havana")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l = Charging{Tariffs: []time.Duration{0}} // one day in March has no midnight
+	for now, end := start.In(havana), start.AddDate(1, 0, 0); now.Before(end); {
+		next := time.Unix(l.nextTariff(now), 0).In(havana)
+		if d := next.Sub(now); d <= 0 || d > 25*time.Hour {
+			t.Fatalf("after %v: %v", now, next)
+		}
+		now = next
+	}
 	if got := (&Charging{}).nextTariff(start); got != 0 {
 		t.Errorf("without a tariff: %d", got)
 	}
@@ -344,6 +356,44 @@ func TestRecordReload(t *testing.T) {
 		if err := w.e.Reconfigure(chargedSettings(bad), w.now, &w.out); err == nil {
 			t.Errorf("%+v is taken", bad)
 		}
+	}
+}
+
+// TestRecordTariffs ends containers at a tariff also where a reload comes between its time and the node's doing, and
+// whichever way the clock of the day was set meanwhile.
+func TestRecordTariffs(t *testing.T) {
+	w := newCharged(t, Charging{Tariffs: []time.Duration{20 * time.Hour}})
+	w.open(1, "internet", gtp.PDPTypeIPv4) // at noon
+	s := w.e.sessions.at(1)
+	due := func(at time.Duration, day time.Time) (ended int, next time.Duration) {
+		before := len(w.e.recordOf(1).ended)
+		c := call{now: day, at: at, out: &w.out}
+		w.e.sessionDue(1, c)
+		return len(w.e.recordOf(1).ended) - before, w.e.nextRecord(1, s, w.e.accessPoint(s), c) - at
+	}
+	for _, row := range []struct {
+		name  string
+		at    time.Duration // since the context began
+		day   time.Duration // by the clock, since its beginning
+		ended int
+		next  time.Duration
+	}{
+		{"before it", 7*time.Hour + 30*time.Minute, 7*time.Hour + 30*time.Minute, 0, 30 * time.Minute},
+		{"set forward", 7*time.Hour + 31*time.Minute, 8*time.Hour + 10*time.Minute, 1, clockCheck},
+		{"set forward by years", 8 * time.Hour, 9000*time.Hour - 20*time.Minute, 1, clockCheck},
+		{"set back to the day", 9 * time.Hour, 7*time.Hour + 10*time.Minute, 0, 50 * time.Minute},
+		{"again", 10 * time.Hour, 8*time.Hour + 10*time.Minute, 1, clockCheck},
+	} {
+		if ended, next := due(row.at, start.Add(row.day)); ended != row.ended || next != row.next {
+			t.Errorf("%s: %d containers, looked at again after %v; want %d, %v", row.name, ended, next, row.ended, row.next)
+		}
+	}
+	w = newCharged(t, Charging{Tariffs: []time.Duration{13 * time.Hour}})
+	w.open(1, "internet", gtp.PDPTypeIPv4)
+	w.now = w.now.Add(time.Hour)
+	w.takes(w.e.settings)
+	if w.tick(0); len(w.e.recordOf(1).ended) != 1 {
+		t.Errorf("a reload has lost a tariff: %+v", w.e.recordOf(1))
 	}
 }
 

@@ -261,7 +261,7 @@ func (r *resuming) session() bool {
 			}
 		}
 		r.spent(added, in.Up, in.Down)
-		r.resumeRecords(sh, added)
+		r.limitRecords(sh, added, r.call)
 		if added.has.has(TypeIPv6) {
 			added.advertAt = r.call.at + 1 + time.Duration(r.random.Int64N(int64(advertSpread)))
 		}

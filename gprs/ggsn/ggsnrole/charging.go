@@ -25,7 +25,8 @@ type charger struct {
 	path    string
 	name    string
 	at      []netip.Addr
-	number  uint64 // of the last record
+	number  uint64   // of the last record
+	held    *os.File // the file with it, which is locked; nil: not open
 	lines   []byte
 	written atomic.Uint64 // records
 	lost    atomic.Uint64
@@ -47,7 +48,29 @@ func (c *charger) open() error {
 		c.log.Error("the numbers of charging records begin again", "error", err)
 		err = nil
 	}
-	return errors.Join(err, c.writeNumber(), c.write()) // no record yet
+	if err := errors.Join(err, c.hold()); err != nil {
+		return err
+	}
+	return errors.Join(c.writeNumber(), c.write()) // no record yet
+}
+
+// hold keeps others from the file: two nodes would give their records the same numbers.
+func (c *charger) hold() (err error) {
+	if c.held, err = os.OpenFile(c.numberPath(), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600); err != nil {
+		return err
+	}
+	if unix.Flock(int(c.held.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return errors.Join(fmt.Errorf("another node writes to %s", c.path), c.close())
+	}
+	return nil
+}
+
+// close lets others have the file; of nil it does nothing.
+func (c *charger) close() (err error) {
+	if c != nil && c.held != nil {
+		err, c.held = c.held.Close(), nil
+	}
+	return err
 }
 
 // add writes records; the loop of the engine has its mutex. Their numbers are on disk first: one that is missing

@@ -107,6 +107,9 @@ func TestCharging(t *testing.T) {
 	if c = newTestCharger(path); c.open() != nil || c.number != 7 {
 		t.Errorf("the number is %d", c.number)
 	}
+	if err := newTestCharger(path).open(); err == nil || !strings.Contains(err.Error(), "another node writes to "+path) {
+		t.Errorf("a second node: %v", err)
+	}
 	c.add([]ggsn.Record{stop})
 	reads(line(4, closedLine) + line(7, closedLine) + line(8, closedLine))
 }
@@ -144,6 +147,8 @@ func TestChargingNumber(t *testing.T) {
 		}
 		if c := newTestCharger(path); c.open() != nil || c.number != want {
 			t.Errorf("%q is read as %d, want %d", text, c.number, want)
+		} else if err := c.close(); err != nil {
+			t.Error(err)
 		}
 	}
 	if c := newTestCharger(filepath.Join(t.TempDir(), "none", "charging.jsonl")); c.open() == nil {

@@ -297,7 +297,7 @@ func (g *GGSN) close(leave, served bool) (err error) {
 	}
 	g.sockets.close()
 	g.closeServers()
-	err = errors.Join(err, g.closeState(served))
+	err = errors.Join(err, g.closeState(served), g.charges.close())
 	if a := g.accounts.Load(); a != nil {
 		err = errors.Join(err, a.spool.Close())
 	}
