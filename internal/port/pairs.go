@@ -184,8 +184,13 @@ func (p *Pairs) ReadBatch(msgs []Message) (int, error) {
 }
 
 // Rest has the goroutine that reads sleep for a while, and lets packets wait: they are read together then, and none wakes
-// the process before. A closed socket is noticed later by that.
-func (p *Pairs) Rest(d time.Duration) { p.udp.poller.rest(d) }
+// the process before. To close the socket ends it.
+func (p *Pairs) Rest(d time.Duration) {
+	if p.udp.guard.enter() {
+		p.udp.poller.rest(d)
+		p.udp.guard.leave()
+	}
+}
 
 // behindIPv4 takes the header off a packet that the kernel has looked through.
 func behindIPv4(p []byte) []byte {

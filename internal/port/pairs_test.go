@@ -283,6 +283,34 @@ func TestPairsRest(t *testing.T) {
 	open(true).Rest(time.Hour)
 }
 
+// TestPairsRestClosed has one who rests too late, when the numbers of its socket are already another's: that one hears all the
+// same.
+func TestPairsRestClosed(t *testing.T) {
+	at := netip.MustParseAddr("127.0.0.1")
+	open := func() *Pairs {
+		p, err := ListenPairs(PairsConfig{Addr: netip.AddrPortFrom(at, 0)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = p.Close() })
+		return p
+	}
+	closed := open()
+	_ = closed.Close()
+	p := open()
+	if p.udp.guard.fd != closed.udp.guard.fd {
+		t.Skip("its number is another file's of this process")
+	}
+	closed.Rest(time.Hour)
+	events := make([]unix.EpollEvent, 2)
+	if err := p.WriteBatch([]Paired{{Local: at, Remote: p.LocalAddr(), Payload: []byte("x")}}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := unix.EpollWait(p.udp.poller.rests.queue, events, 0); n != 1 || err != nil {
+		t.Errorf("%d events of a packet that has come, %v", n, err)
+	}
+}
+
 // TestSmallPairsGrow has more come to a small socket than it has room for at first, and a packet that is too large for that:
 // it receives as others do from then on.
 func TestSmallPairsGrow(t *testing.T) {
