@@ -192,6 +192,13 @@ func (p *Pairs) Rest(d time.Duration) {
 	}
 }
 
+// Drained reports whether the last ReadBatch has taken all that had come by then: else who rests lets it wait in a buffer that
+// fills up.
+func (p *Pairs) Drained() bool {
+	r := &p.udp.in
+	return r.next == r.filled && len(r.rest) == 0 && r.filled < len(p.udp.poller.hdrs)
+}
+
 // behindIPv4 takes the header off a packet that the kernel has looked through.
 func behindIPv4(p []byte) []byte {
 	if len(p) < ipv4HeaderLen || len(p) < headerLen(p) {

@@ -311,6 +311,40 @@ func TestPairsRestClosed(t *testing.T) {
 	}
 }
 
+// TestPairsDrained reads what has come in several batches: after the last of them there is no more.
+func TestPairsDrained(t *testing.T) {
+	at := netip.MustParseAddr("127.0.0.1")
+	p, err := ListenPairs(PairsConfig{Addr: netip.AddrPortFrom(at, 0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	for name, c := range map[string]struct {
+		packets, longer int // each than the one before, so that none are merged
+		room            int
+	}{"full batches": {2*pairBuffers + 1, 1, MaxBatch}, "a train that has no room": {10, 0, 4}} {
+		t.Run(name, func(t *testing.T) {
+			var batch []Paired
+			for i := range c.packets {
+				batch = append(batch, Paired{Local: at, Remote: p.LocalAddr(), Payload: make([]byte, 100+i*c.longer)})
+			}
+			if err := p.WriteBatch(batch); err != nil {
+				t.Fatal(err)
+			}
+			msgs := make([]Message, c.room)
+			for got := 0; got < c.packets; {
+				n, err := p.ReadBatch(msgs)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got += n; p.Drained() != (got == c.packets) {
+					t.Errorf("%d of %d packets are read, and drained is %v", got, c.packets, p.Drained())
+				}
+			}
+		})
+	}
+}
+
 // TestSmallPairsGrow has more come to a small socket than it has room for at first, and a packet that is too large for that:
 // it receives as others do from then on.
 func TestSmallPairsGrow(t *testing.T) {
