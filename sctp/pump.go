@@ -180,6 +180,7 @@ func (e *Endpoint) tick() {
 // read gives the engine what a socket receives, until it is closed.
 func (e *Endpoint) read(s *port.Pairs) {
 	msgs := make([]port.Message, port.MaxBatch)
+	mayRest := !e.config.Prompt && e.par.RTOMin >= restRTO
 	var pace pace
 	for {
 		n, err := s.ReadBatch(msgs)
@@ -191,7 +192,7 @@ func (e *Endpoint) read(s *port.Pairs) {
 			e.handle(&msgs[i], t)
 		}
 		pace.note(n, t.now)
-		rests := pace.brisk && !e.config.Prompt && t.now.Sub(e.engine.BusyAt()) > restAfter
+		rests := mayRest && pace.brisk && s.Drained() && t.now.Sub(e.engine.BusyAt()) > restAfter
 		if rests {
 			e.rests++
 		}
@@ -208,6 +209,8 @@ func (e *Endpoint) read(s *port.Pairs) {
 const (
 	rest      = 10 * time.Millisecond
 	restAfter = time.Second
+	// restRTO is the least RTO.Min of an endpoint that rests: with less, an answer that is late by a rest may be missed.
+	restRTO = 10 * rest
 )
 
 // pace is how fast packets come.
@@ -217,18 +220,23 @@ type pace struct {
 	brisk   bool
 }
 
-// Brisk are so many packets in such a time, four in a rest.
+// Brisk are so many packets in a rest, of a time of many. More than floodPackets come together anyway, and a socket of a process
+// without privilege may have no room for a rest of them.
 const (
-	briskPackets = 100
-	paceWindow   = briskPackets / 4 * rest
+	briskPackets = 4
+	floodPackets = 100
+	paceRests    = 25
 )
 
 // note counts packets.
 func (p *pace) note(n int, now time.Time) {
 	p.packets += n
-	if d := now.Sub(p.since); d >= paceWindow {
-		p.brisk = time.Duration(p.packets)*paceWindow >= briskPackets*d
+	if d := now.Sub(p.since); d >= paceRests*rest {
+		inRest := time.Duration(p.packets) * rest / d
+		p.brisk = inRest >= briskPackets && inRest <= floodPackets
 		p.since, p.packets = now, 0
+	} else if p.packets > paceRests*floodPackets {
+		p.brisk = false
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"testing"
@@ -96,6 +97,40 @@ func TestPinsAreHeldByOneProcess(t *testing.T) {
 	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestCleanBesideStarts removes leftovers of an instance while it is started again and again: what is held is never removed.
+func TestCleanBesideStarts(t *testing.T) {
+	left := Leftover{Dir: filepath.Join(t.TempDir(), "test")}
+	stop, cleaned := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(cleaned)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if err := left.Remove(); err != nil && !errors.Is(err, ErrHeld) {
+				t.Error(err)
+			}
+		}
+	}()
+	for range 2000 {
+		lock, err := openLocked(left.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runtime.Gosched()
+		if !stillThere(lock) {
+			t.Error("a folder is removed while it is held")
+		}
+		if err := errors.Join(os.RemoveAll(left.Dir), lock.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	<-cleaned
 }
 
 func TestPinsOutliveTheProcess(t *testing.T) {

@@ -178,16 +178,21 @@ func LeftoversAt(root string) ([]Leftover, error) {
 // its filters, if the calling thread is in their namespace. It fails with
 // [ErrHeld] if someone holds the folder.
 func (l Leftover) Remove() error {
-	f, err := os.Open(l.Dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+	for {
+		f, err := os.Open(l.Dir)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("cannot open what is pinned: %w", err)
+		}
+		if err := lock(f); err != nil {
+			f.Close()
+			return err
+		}
+		if stillThere(f) {
+			return (&Folder{dir: l.Dir, lock: f}).Remove()
+		}
+		f.Close() // who held it has removed it, and the folder of that name, if there is one, is a successor's
 	}
-	if err != nil {
-		return fmt.Errorf("cannot open what is pinned: %w", err)
-	}
-	if err := lock(f); err != nil {
-		f.Close()
-		return err
-	}
-	return (&Folder{dir: l.Dir, lock: f}).Remove()
 }

@@ -80,6 +80,13 @@ func Open(cfg Config) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nothing can be kept over a restart: %w", err)
 	}
+	if err := lock(file); err != nil {
+		return nil, err
+	}
+	if !stillThere(file) { // who cleans has just removed it
+		_ = file.Close()
+		return Open(cfg)
+	}
 	f := &File{file: file}
 	if err := f.open(&cfg); err != nil {
 		_ = file.Close()
@@ -101,9 +108,6 @@ func openFile(cfg *Config) (*os.File, error) {
 
 func (f *File) open(cfg *Config) error {
 	name := f.file.Name()
-	if err := unix.Flock(int(f.file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("the state in %s is in use by another process: stop that, or set another state_file", name)
-	}
 	size, boot := cfg.Size+headerSize, bootID()
 	if err := f.judge(size, boot); err != nil {
 		return fmt.Errorf("no room for the state in %s: %w", name, err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -49,6 +50,58 @@ func TestClean(t *testing.T) {
 	if left, _ := filepath.Glob(path("*")); len(left) != 3 {
 		t.Errorf("left: %v", left)
 	}
+}
+
+// TestCleanBesideStarts removes what is left while it is opened again and again: what a process has open is never removed.
+func TestCleanBesideStarts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "some.nat64.state")
+	stop, cleaned := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(cleaned)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_, _ = drop(path, 0) // it may not be there, or just be in use
+			}
+		}
+	}()
+	for name, open := range map[string]func() (*os.File, func() error, error){
+		"memory": func() (*os.File, func() error, error) {
+			f, err := Open(Config{Path: path, Size: 4096})
+			if err != nil {
+				return nil, nil, err
+			}
+			return f.file, f.Close, nil
+		},
+		"saved": func() (*os.File, func() error, error) {
+			file, err := openLocked(path)
+			if err != nil {
+				return nil, nil, err
+			}
+			return file, file.Close, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for opened := 0; opened < 2000; {
+				file, close, err := open()
+				if err != nil {
+					continue // whoever cleans holds it for a moment
+				}
+				opened++
+				runtime.Gosched()
+				if !stillThere(file) {
+					t.Error("it is removed while it is held")
+				}
+				if err := errors.Join(os.Remove(path), close()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+	close(stop)
+	<-cleaned
 }
 
 // TestOpen keeps memory that a process of the same boot has left with the same size, with its

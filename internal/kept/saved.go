@@ -72,14 +72,29 @@ func openLocked(path string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, unusable(path, err)
 	}
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	for {
+		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, unusable(path, err)
+		}
+		if err := lock(file); err != nil {
+			return nil, err
+		}
+		if stillThere(file) {
+			return file, nil
+		}
+		_ = file.Close() // who cleans has just removed it
+	}
+}
+
+// stillThere reports whether an open file is the one of its name, and was not removed before it was locked.
+func stillThere(file *os.File) bool {
+	opened, err := file.Stat()
 	if err != nil {
-		return nil, unusable(path, err)
+		return false
 	}
-	if err := lock(file); err != nil {
-		return nil, err
-	}
-	return file, nil
+	named, err := os.Lstat(file.Name())
+	return err == nil && os.SameFile(opened, named)
 }
 
 // lock locks a file, or closes it.

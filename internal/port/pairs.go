@@ -184,12 +184,19 @@ func (p *Pairs) ReadBatch(msgs []Message) (int, error) {
 }
 
 // Rest has the goroutine that reads sleep for a while, and lets packets wait: they are read together then, and none wakes
-// the process before.
+// the process before. To close the socket ends it.
 func (p *Pairs) Rest(d time.Duration) {
 	if p.udp.guard.enter() {
 		p.udp.poller.rest(d)
 		p.udp.guard.leave()
 	}
+}
+
+// Drained reports whether the last ReadBatch has taken all that had come by then: else who rests lets it wait in a buffer that
+// fills up.
+func (p *Pairs) Drained() bool {
+	r := &p.udp.in
+	return r.next == r.filled && len(r.rest) == 0 && r.filled < len(p.udp.poller.hdrs)
 }
 
 // behindIPv4 takes the header off a packet that the kernel has looked through.

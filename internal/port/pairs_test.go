@@ -283,6 +283,73 @@ func TestPairsRest(t *testing.T) {
 	open(true).Rest(time.Hour)
 }
 
+// TestPairsRestClosed has one who rests too late, when the numbers of its socket are already another's: that one hears all the
+// same.
+func TestPairsRestClosed(t *testing.T) {
+	at := netip.MustParseAddr("127.0.0.1")
+	open := func() *Pairs {
+		p, err := ListenPairs(PairsConfig{Addr: netip.AddrPortFrom(at, 0)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = p.Close() })
+		return p
+	}
+	closed := open()
+	_ = closed.Close()
+	p := open()
+	if p.udp.guard.fd != closed.udp.guard.fd {
+		t.Skip("its number is another file's of this process")
+	}
+	closed.Rest(time.Hour)
+	heard := make(chan error)
+	go func() {
+		_, err := p.ReadBatch(make([]Message, MaxBatch))
+		heard <- err
+	}()
+	time.Sleep(10 * time.Millisecond) // it waits by now, most often
+	if err := p.WriteBatch([]Paired{{Local: at, Remote: p.LocalAddr(), Payload: []byte("x")}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-heard; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPairsDrained reads what has come in several batches: after the last of them there is no more.
+func TestPairsDrained(t *testing.T) {
+	at := netip.MustParseAddr("127.0.0.1")
+	p, err := ListenPairs(PairsConfig{Addr: netip.AddrPortFrom(at, 0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	for name, c := range map[string]struct {
+		packets, longer int // each than the one before, so that none are merged
+		room            int
+	}{"full batches": {2*pairBuffers + 1, 1, MaxBatch}, "a train that has no room": {10, 0, 4}} {
+		t.Run(name, func(t *testing.T) {
+			var batch []Paired
+			for i := range c.packets {
+				batch = append(batch, Paired{Local: at, Remote: p.LocalAddr(), Payload: make([]byte, 100+i*c.longer)})
+			}
+			if err := p.WriteBatch(batch); err != nil {
+				t.Fatal(err)
+			}
+			msgs := make([]Message, c.room)
+			for got := 0; got < c.packets; {
+				n, err := p.ReadBatch(msgs)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got += n; p.Drained() != (got == c.packets) {
+					t.Errorf("%d of %d packets are read, and drained is %v", got, c.packets, p.Drained())
+				}
+			}
+		})
+	}
+}
+
 // TestSmallPairsGrow has more come to a small socket than it has room for at first, and a packet that is too large for that:
 // it receives as others do from then on.
 func TestSmallPairsGrow(t *testing.T) {

@@ -96,6 +96,43 @@ func TestFailingHidden(t *testing.T) {
 	sees("active", Active, PathActive)
 }
 
+// TestHideFailingChanges has what the user is told of a path be what is shown again, after HideFailing has changed while it was
+// failing.
+func TestHideFailingChanges(t *testing.T) {
+	for name, c := range map[string]struct {
+		hidden        bool // before
+		failing, back []EventKind
+	}{
+		"hidden from then on": {false, []EventKind{PathFailing}, []EventKind{PathActive}},
+		"shown from then on":  {true, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, first, _ := twoPaths(t, func(par *Parameters) { par.HideFailing = c.hidden })
+			told := func(what string, want []EventKind) {
+				t.Helper()
+				s.collect()
+				var kinds []EventKind
+				for _, e := range s.events {
+					kinds = append(kinds, e.Kind)
+				}
+				if s.events = nil; !slices.Equal(kinds, want) {
+					t.Errorf("%s: %v is told", what, kinds)
+				}
+			}
+			s.events = nil
+			s.a.strike(first, false, s.now, &s.out)
+			told("failing", c.failing)
+			par := s.a.Parameters()
+			par.HideFailing = !c.hidden
+			if err := s.a.SetParameters(par, s.now); err != nil {
+				t.Fatal(err)
+			}
+			s.a.answer(first, &s.out)
+			told("back", c.back)
+		})
+	}
+}
+
 // TestFailingReturns has a path come back by what proves that it works, and by nothing else (RFC 7829 section 3.2, 7, 9
 // and 10).
 func TestFailingReturns(t *testing.T) {

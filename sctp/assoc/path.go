@@ -38,8 +38,9 @@ type Path struct {
 	port      uint16 // the peer's of UDP; 0 in IP
 	mtu       int    // octets of the largest packet of IP
 	state     PathState
-	confirmed bool // the peer is known to be at the address (RFC 9260 section 5.4)
-	heard     bool // something has come by this pair
+	told      PathState // as the user was told of it last
+	confirmed bool      // the peer is known to be at the address (RFC 9260 section 5.4)
+	heard     bool      // something has come by this pair
 	use       pathUse
 	down      bool // the link of our address is
 	errors    int  // in a row
@@ -167,16 +168,13 @@ func (a *Association) strike(p *Path, association bool, now time.Time, out *Outp
 	if p.errors <= p.Parameters.PathMaxRetrans || association {
 		p.errors++ // the more there are, the later it is tried again if all have failed (RFC 7829 section 4.1)
 	}
-	was := p.state
 	switch {
 	case p.errors > p.Parameters.PathMaxRetrans:
 		p.state, p.search = Inactive, search{}
 	case p.errors > p.Parameters.PotentiallyFailedMaxRetrans && p.confirmed:
 		p.state = Failing
 	}
-	if now := a.shown(p.state); now != a.shown(was) {
-		a.event(out, Event{Kind: PathFailing + EventKind(now-Failing), Pair: p.Pair})
-	}
+	a.tell(p, out)
 	if association {
 		if a.errors++; a.errors > a.par.AssociationMaxRetrans {
 			a.fail(ReasonNoAnswer, chunk.Cause{}, out)
@@ -186,12 +184,15 @@ func (a *Association) strike(p *Path, association bool, now time.Time, out *Outp
 
 // answer books an answer by a path: it works (RFC 9260 sections 8.2 and 8.3).
 func (a *Association) answer(p *Path, out *Output) {
-	p.errors = 0
-	if was := p.state; was != Active {
-		p.state = Active
-		if a.shown(was) != Active {
-			a.event(out, Event{Kind: PathActive, Pair: p.Pair})
-		}
+	p.errors, p.state = 0, Active
+	a.tell(p, out)
+}
+
+// tell tells the user of a path's state, if it is not the one that was told last: by then HideFailing may have been another.
+func (a *Association) tell(p *Path, out *Output) {
+	if s := a.shown(p.state); s != p.told {
+		p.told = s
+		a.event(out, Event{Kind: PathActive + EventKind(s-Active), Pair: p.Pair})
 	}
 }
 
