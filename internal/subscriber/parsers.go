@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/config/key"
@@ -74,11 +75,11 @@ func managementField(raw any) (amf [2]byte, f *key.Fault) {
 	return amf, f
 }
 
-// matching parses text of a form.
+// matching parses text of a form, which is compiled for the first of them: most programs read none.
 func matching(example, form, what string) key.Parser[string] {
-	syntax := regexp.MustCompile("^" + form + "$")
+	syntax := sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("^" + form + "$") })
 	return key.Text(example, func(s string) (string, *key.Fault) {
-		if !syntax.MatchString(s) {
+		if !syntax().MatchString(s) {
 			return "", key.Wrong("write it like "+example, "%q is not %s", s, what)
 		}
 		return s, nil
