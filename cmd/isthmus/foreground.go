@@ -16,11 +16,7 @@ import (
 
 // roleCommands are the commands of roles: they ask running instances, run without a
 // configuration file, or need no instance.
-func roleCommands(to streams) []kong.Option {
-	options := []kong.Option{
-		kong.Bind(role.Foreground(func(text string) error { return foreground(text, to) })),
-		kong.Bind(role.Screen{Out: to.out, Err: to.err, Live: onTerminal(to.out)}),
-	}
+func roleCommands() (options []kong.Option) {
 	for _, r := range roles {
 		for _, c := range append([]role.Command{r.Command}, r.Tools...) {
 			if c.Flags != nil {
