@@ -119,7 +119,8 @@ func TestUnseenReturns(t *testing.T) {
 	}
 }
 
-// Of the heartbeats by the first link, those are read that the server has sent, and the answers to these, from an instant on.
+// An answer by the first link is read with the HEARTBEAT of the server that it answers, which may have left before the wire was
+// whole again.
 func TestFirstBeats(t *testing.T) {
 	begin := time.Unix(1, 0)
 	w := &sctpWatch{beats: map[uint16][]sctpBeat{}}
@@ -127,32 +128,46 @@ func TestFirstBeats(t *testing.T) {
 		after time.Duration
 		link  int
 		from  netip.Addr
+		port  byte // of the terminal
 		kind  chunk.Type
+		info  byte
 	}{
-		{-time.Second, 0, wireServer[0], chunk.TypeHeartbeat},         // before
-		{3 * time.Second, 0, wireTerminal[0], chunk.TypeHeartbeatAck}, // seen before what was asked
-		{2 * time.Second, 0, wireServer[0], chunk.TypeHeartbeat},
-		{time.Second, 1, wireServer[1], chunk.TypeHeartbeat},    // by the other link
-		{time.Second, 0, wireTerminal[0], chunk.TypeHeartbeat},  // the terminal's own
-		{time.Second, 0, wireServer[0], chunk.TypeHeartbeatAck}, // and the answer to it
+		{-2 * time.Second, 0, wireServer[0], 90, chunk.TypeHeartbeat, 1}, // never answered
+		{-time.Second, 0, wireServer[0], 90, chunk.TypeHeartbeat, 2},
+		{3 * time.Second, 0, wireTerminal[0], 90, chunk.TypeHeartbeatAck, 3}, // seen before what was asked
+		{2 * time.Second, 0, wireServer[0], 90, chunk.TypeHeartbeat, 3},
+		{time.Second, 1, wireServer[1], 90, chunk.TypeHeartbeat, 4},      // by the other link
+		{time.Second, 0, wireTerminal[0], 90, chunk.TypeHeartbeat, 5},    // the terminal's own
+		{time.Second, 0, wireServer[0], 90, chunk.TypeHeartbeatAck, 5},   // and the answer to it
+		{time.Second, 0, wireTerminal[0], 90, chunk.TypeHeartbeatAck, 4}, // answered by this one
+		{4 * time.Second, 0, wireTerminal[0], 90, chunk.TypeHeartbeatAck, 2},
+		{-time.Second, 0, wireServer[0], 91, chunk.TypeHeartbeat, 6},
+		{time.Second, 0, wireServer[0], 91, chunk.TypeHeartbeat, 7},
+		{2 * time.Second, 0, wireTerminal[0], 91, chunk.TypeHeartbeatAck, 6},
+		{-time.Second, 0, wireServer[0], 92, chunk.TypeHeartbeat, 8},
+		{time.Second, 0, wireServer[0], 92, chunk.TypeHeartbeat, 9},
 	} {
 		frame := make([]byte, 14+40, 100)
 		frame[14+6] = unix.IPPROTO_SCTP
 		from := f.from.As16()
 		copy(frame[14+8:], from[:])
-		ports := []byte{0, 80, 0, 90} // from the server's to the terminal's
+		ports := []byte{0, 80, 0, f.port} // from the server's to the terminal's
 		if slices.Contains(wireTerminal, f.from) {
-			ports = []byte{0, 90, 0, 80}
+			ports = []byte{0, f.port, 0, 80}
 		}
-		frame = append(append(frame, ports...), 0, 0, 0, 0, 0, 0, 0, 0, byte(f.kind), 0, 0, 4)
+		frame = append(append(frame, ports...), 0, 0, 0, 0, 0, 0, 0, 0, byte(f.kind), 0, 0, 8, 0, 1, 0, f.info)
 		w.seeBeats(f.link, begin.Add(f.after), frame)
 	}
-	asked, answered := w.firstBeats(90, begin)
-	if !asked.Equal(begin.Add(2*time.Second)) || !answered.Equal(begin.Add(3*time.Second)) {
-		t.Errorf("asked at %v, answered at %v", asked, answered)
-	}
-	if asked, answered := w.firstBeats(80, begin); !asked.IsZero() || !answered.IsZero() {
-		t.Error("the ports of an association are taken for each other")
+	second := func(s time.Duration) time.Time { return begin.Add(s * time.Second) }
+	for port, want := range map[uint16][2]time.Time{
+		90: {second(2), second(3)},
+		91: {second(-1), second(2)}, // what was on its way when the wire came back
+		92: {second(1)},
+		80: {}, // the server's own
+	} {
+		if asked, answered := w.firstBeats(port, begin); !asked.Equal(want[0]) || !answered.Equal(want[1]) {
+			t.Errorf("port %d: asked at %v, answered at %v", port, asked, answered)
+		}
 	}
 }
 

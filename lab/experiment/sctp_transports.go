@@ -116,23 +116,31 @@ func (f *transportsFound) carry(ctx context.Context, n *transportNet, t transpor
 	return &c, nil
 }
 
-// compare sets our generator beside D-ITG's on a line of constant delay.
+// compare sets our generator beside D-ITG's on lines of constant delay. Both send at the same time, so that both meet what the
+// machine adds.
 func (f *transportsFound) compare(ctx context.Context, l *transportLab, form transportsForm) error {
-	l.env.Step("our generator beside d-itg's, on a line of 100 ms: %d rounds of %v", form.rounds, form.likeTime)
+	l.env.Step("our generator beside d-itg's, on lines of 100 ms: %d rounds of %v", form.rounds, form.likeTime)
 	lane := lab.LaneConfig{Delay: 100 * time.Millisecond}
-	n, err := l.net("like", lab.WireConfig{AtoB: lane, BtoA: lane})
-	if err != nil {
-		return err
+	var nets [2]*transportNet
+	for i := range nets {
+		var err error
+		if nets[i], err = l.net(fmt.Sprintf("like-%d", i), lab.WireConfig{AtoB: lane, BtoA: lane}); err != nil {
+			return err
+		}
 	}
 	for range form.rounds {
-		ours, err := f.carry(ctx, n, transports[carriedUDP], offer(100, form.likeTime), 0)
-		if err != nil {
+		var by [2]*carried
+		wait, ctx := errgroup.WithContext(ctx)
+		for i, t := range []transport{transports[carriedUDP], transports[carriedDITGUDP]} {
+			wait.Go(func() (err error) {
+				by[i], err = f.carry(ctx, nets[i], t, offer(100, form.likeTime), 0)
+				return err
+			})
+		}
+		if err := wait.Wait(); err != nil {
 			return err
 		}
-		theirs, err := f.carry(ctx, n, transports[carriedDITGUDP], offer(100, form.likeTime), 0)
-		if err != nil {
-			return err
-		}
+		ours, theirs := by[0], by[1]
 		f.late = max(f.late, ours.late)
 		f.delays = append(f.delays, 100*math.Abs(ours.Mean().Seconds()/theirs.Mean().Seconds()-1))
 		f.jitters = append(f.jitters, math.Abs(inMilliseconds(ours.Jitter()-theirs.Jitter())))

@@ -33,6 +33,7 @@ type sctpBeat struct {
 	at     time.Time
 	link   int
 	answer bool
+	info   string // what an answer has in common with what it answers
 }
 
 // watchSCTP reads the packets of both ends of both links.
@@ -115,26 +116,30 @@ func (w *sctpWatch) seeBeats(link int, at time.Time, frame []byte) {
 	defer w.mu.Unlock()
 	eachChunk(packet, func(c chunk.Chunk) {
 		if c.Type == chunk.TypeHeartbeat && !answer || c.Type == chunk.TypeHeartbeatAck && answer {
-			w.beats[port] = append(w.beats[port], sctpBeat{at, link, answer})
+			w.beats[port] = append(w.beats[port], sctpBeat{at, link, answer, string(c.Body)})
 		}
 	})
 }
 
-// firstBeats are when an association's server first asked by the first link from an instant on, and was first answered; zero:
-// never.
+// firstBeats are when an association's server was first answered, from an instant on, what it had asked by the first link, and
+// when it had asked that, which may be before. Without an answer it is when the server first asked from then on. Zero: never.
 func (w *sctpWatch) firstBeats(port uint16, from time.Time) (asked, answered time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	at := map[string]time.Time{} // each question's
 	for _, b := range inTurnOf(w.beats[port], func(b sctpBeat) time.Time { return b.at }) {
-		switch {
-		case b.link != 0 || b.at.Before(from):
-		case !b.answer && asked.IsZero():
-			asked = b.at
-		case b.answer && answered.IsZero():
-			answered = b.at
+		switch late := !b.at.Before(from); {
+		case b.link != 0:
+		case !b.answer:
+			at[b.info] = b.at
+			if late && asked.IsZero() {
+				asked = b.at
+			}
+		case late && !at[b.info].IsZero():
+			return at[b.info], b.at
 		}
 	}
-	return asked, answered
+	return asked, time.Time{}
 }
 
 // of is the data of an association, in the order in which it left the server.

@@ -79,7 +79,7 @@ func onWires(ctx context.Context, e *lab.Env, ours, theirs *wireCase) (byUs, byT
 type wireSeen struct {
 	par assoc.Parameters
 	studySeen
-	asked, answered time.Time // by the first wire, first behind its return: a HEARTBEAT of the server, and an answer to one
+	asked, answered time.Time // by the first wire: the first answer to a HEARTBEAT of the server behind its return, and that HEARTBEAT
 }
 
 // run measures the case, and returns what each transfer of each lab has shown.
