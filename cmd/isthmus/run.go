@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
+	"time"
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
@@ -34,6 +36,7 @@ func (c *RunCmd) Run(to streams) error {
 // serve runs a configuration until a signal ends it. load, if there is one, reads it
 // again.
 func serve(settings *config.Config, path string, load func() (*config.Config, error), to streams) error {
+	collectLater()
 	level := new(slog.LevelVar)
 	level.Set(settings.Log.Level)
 	log := slog.New(logHandler(to.err, settings.Log.Format, level))
@@ -55,6 +58,13 @@ func serve(settings *config.Config, path string, load func() (*config.Config, er
 		Log: log, Level: level, Notify: daemon.Notify, Hangup: hangup, Load: load,
 	}
 	return daemon.New(options).Run(ctx)
+}
+
+// collectLater has the garbage collector leave the first second to the start, in which it would run twice, for a fifth of the
+// time to a first packet: its first cycle is due at 16 MB, not 4.
+func collectLater() {
+	before := debug.SetGCPercent(400)
+	time.AfterFunc(time.Second, func() { debug.SetGCPercent(before) })
 }
 
 // untilSignal returns a context that the first signal to stop ends. A second one has

@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/fastpath/pinned"
@@ -51,6 +50,8 @@ type Features struct {
 	Capabilities []string
 	// Missing has one sentence for each thing that is missing, with what to do.
 	Missing []string
+
+	locked error // why the process may not lock more memory, where the kernel keeps maps in it
 }
 
 // Try finds out what kernel and process offer. It attaches and mounts nothing. On
@@ -60,6 +61,9 @@ func Try() Features {
 	caps := effective()
 	f.Capabilities = caps.names()
 	f.try()
+	if !f.CoarseTime { // as before Linux 5.11, which keeps maps in locked memory
+		f.locked = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY})
+	}
 	f.JIT = f.lookAtJIT()
 	f.Missing = f.words(caps)
 	return f
@@ -106,9 +110,7 @@ func (f *Features) words(caps capabilities) []string {
 	say(!f.FibSource, "The kernel %s names no source address in route look-ups: bind the instance to an address if the host has several, or take Linux 6.7 or later.", f.Kernel)
 	say(!f.DecapFlag, "The kernel %s cannot take a tunnel off packets in tc that segmentation offload has left whole, as they come from veth; those take the engine, which is slow: switch tso off at their sender, use XDP, or take Linux 6.3 or later.", f.Kernel)
 	say(!f.CoarseTime, "The kernel %s has no coarse clock for programs: take Linux 5.11 or later.", f.Kernel)
-	if err := rlimit.RemoveMemlock(); err != nil {
-		say(true, "The process may lock little memory, in which kernels before 5.11 keep maps (%v): raise the limit with LimitMEMLOCK=infinity.", err)
-	}
+	say(f.locked != nil, "The process may lock little memory, in which kernels before 5.11 keep maps (%v): raise the limit with LimitMEMLOCK=infinity.", f.locked)
 	say(!f.JIT, "Programs are interpreted, which is several times slower: switch the compiler on with: sysctl -w net.core.bpf_jit_enable=1.")
 	say(f.BPFFS == "", "%s", pinned.WhyNone())
 	return words

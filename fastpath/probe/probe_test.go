@@ -112,6 +112,7 @@ func TestWordsForWhatIsMissing(t *testing.T) {
 		{"no source look-up", func(f *Features) { f.FibSource = false }, []string{"bind the instance", "6.7"}},
 		{"no decapsulation in tc", func(f *Features) { f.DecapFlag = false }, []string{"take the engine", "XDP", "6.3"}},
 		{"no coarse clock", func(f *Features) { f.CoarseTime = false }, []string{"5.11"}},
+		{"little locked memory", func(f *Features) { f.locked = errors.New("not permitted") }, []string{"not permitted", "LimitMEMLOCK"}},
 		{"no compiler", func(f *Features) { f.JIT = false }, []string{"sysctl -w net.core.bpf_jit_enable=1"}},
 		{"no BPF file system", func(f *Features) { f.BPFFS = "" }, []string{"survives", "BPF file system"}},
 	} {

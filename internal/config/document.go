@@ -181,20 +181,14 @@ func printable(r rune) rune {
 	return '.'
 }
 
-// secretValue finds the value of a secret or a password, which ends no later than its line; anyValue the
-// values of all keys.
-var (
-	secretValue = regexp.MustCompile(`(?:secret|password)"?\s*=\s*(.*)$`)
-	anyValue    = regexp.MustCompile(`([A-Za-z0-9_-]+)["']?\s*=\s*`)
-)
-
 // masked hides secrets in a line: errors end in logs. In a file of secrets, whatever is not
 // known to be none may be one, such as the value of a key that is misspelt.
 func (d *document) masked(line string) string {
 	if d.shown != nil {
 		return line[:d.open(line)] + strings.Repeat("*", len(line)-d.open(line))
 	}
-	at := secretValue.FindStringSubmatchIndex(line)
+	// The value ends no later than its line.
+	at := regexp.MustCompile(`(?:secret|password)"?\s*=\s*(.*)$`).FindStringSubmatchIndex(line)
 	if at == nil {
 		return line
 	}
@@ -203,7 +197,7 @@ func (d *document) masked(line string) string {
 
 // open is how much of a line of a file of secrets may be shown.
 func (d *document) open(line string) int {
-	values := anyValue.FindAllStringSubmatchIndex(line, -1)
+	values := regexp.MustCompile(`([A-Za-z0-9_-]+)["']?\s*=\s*`).FindAllStringSubmatchIndex(line, -1)
 	for _, v := range values {
 		if !slices.Contains(d.shown, line[v[2]:v[3]]) {
 			return v[1]

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/netip"
-	"regexp"
 	"strings"
 
 	"github.com/isthmus-net/isthmus/internal/config/key"
@@ -66,15 +65,12 @@ var socketPath = text("/run/isthmus/control.sock", func(s string) (string, *faul
 	return s, nil
 })
 
-// decimalDigits are the numbers above 0o777 that people write who forget the 0o.
-var decimalDigits = regexp.MustCompile(`^[67][0-7][0-7]$`)
-
 func permissions(raw any) (fs.FileMode, *fault) {
 	n, ok := raw.(int64)
 	switch {
 	case !ok:
 		return 0, wrong("write a number like 0o660, without quotes", "this is %s where permissions are wanted", kindOf(raw))
-	case decimalDigits.MatchString(fmt.Sprint(n)):
+	case 600 <= n && n <= 777 && n%100 < 78 && n%10 < 8: // above 0o777, as people write it who forget the 0o
 		return 0, wrong(fmt.Sprintf("write 0o%d", n), "%d is in decimal, and permissions are octal", n)
 	case n < 0:
 		return 0, wrong("write it in octal with 0o in front, like 0o660", "%d is not a set of permissions", n)

@@ -137,7 +137,7 @@ func WriteIndex(w io.Writer, title, base string, runs []Run) error {
 	for i, r := range runs {
 		entries = append(entries, entry{newView(r.Report, 3), fmt.Sprintf("run-%d", i+1), r.links(base)})
 	}
-	return templates.ExecuteTemplate(w, "index", struct {
+	return templates().ExecuteTemplate(w, "index", struct {
 		Title string
 		Runs  []entry
 	}{title, entries})

@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"html/template"
 	"io"
+	"sync"
 	"time"
 )
 
@@ -19,15 +20,17 @@ var pages string
 //go:embed page.css
 var style string
 
-var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"style": func() template.CSS { return template.CSS(style) },
-	"when":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") },
-	"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-}).Parse(pages))
+var templates = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Funcs(template.FuncMap{
+		"style": func() template.CSS { return template.CSS(style) },
+		"when":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") },
+		"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	}).Parse(pages))
+})
 
 // WriteHTML writes one self-contained page.
 func (r *Report) WriteHTML(w io.Writer) error {
-	return templates.ExecuteTemplate(w, "page", newView(r, 2))
+	return templates().ExecuteTemplate(w, "page", newView(r, 2))
 }
 
 // view is what a template shows of a report.

@@ -36,9 +36,6 @@ type Header struct {
 	Tag                 uint32
 }
 
-// castagnoli is the polynomial of CRC32c (RFC 9260 appendix A).
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // Open checks length and checksum of a packet. It returns its header and the chunks.
 func Open(packet []byte) (h Header, chunks []byte, err error) {
 	if len(packet) < HeaderSize {
@@ -70,6 +67,7 @@ var zeros [HeaderSize - checksumAt]byte
 // checksum is CRC32c over a packet whose checksum is zero. The polynomial's remainder is sent with its lowest
 // octet first (RFC 9260 appendix A).
 func checksum(packet []byte) uint32 {
+	castagnoli := crc32.MakeTable(crc32.Castagnoli) // RFC 9260 appendix A; made once
 	sum := crc32.Update(0, castagnoli, packet[:checksumAt])
 	sum = crc32.Update(sum, castagnoli, zeros[:])
 	return crc32.Update(sum, castagnoli, packet[HeaderSize:])

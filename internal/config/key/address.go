@@ -4,7 +4,6 @@ package key
 
 import (
 	"net/netip"
-	"regexp"
 	"strings"
 )
 
@@ -76,33 +75,41 @@ var Prefix6 = Text("2001:db8::/32", func(s string) (netip.Prefix, *Fault) {
 	return p, f
 })
 
-// hostName is the syntax of RFC 1123, section 2.1.
-var hostName = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.?$`)
+// IsHostName reports whether s is the name of a host (RFC 1123, section 2.1; lengths: RFC 1035, section 2.3.4).
+func IsHostName(s string) bool {
+	for label := range strings.SplitSeq(strings.TrimSuffix(s, "."), ".") {
+		if !isName(label, 63, "-") || strings.HasSuffix(label, "-") {
+			return false
+		}
+	}
+	return len(s) <= 253
+}
 
-// IsHostName reports whether s is the name of a host (RFC 1123, section 2.1).
-func IsHostName(s string) bool { return len(s) <= 253 && hostName.MatchString(s) }
+// isName reports whether s is of 1 to most letters and digits of ASCII, and signs, which are not in front. Each start of
+// the program would pay for a regular expression.
+func isName(s string, most int, signs string) bool {
+	strange := func(r rune) bool {
+		letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+		return !letter && !('0' <= r && r <= '9') && !strings.ContainsRune(signs, r)
+	}
+	return s != "" && len(s) <= most && !strings.ContainsRune(signs, rune(s[0])) && !strings.ContainsFunc(s, strange)
+}
 
-// nameSyntax keeps instance names fit for labels, paths and command lines.
-var nameSyntax = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,30}[a-z0-9])?$`)
-
-// InstanceName parses the name of an instance.
+// InstanceName parses the name of an instance, which is to be fit for labels, paths and command lines.
 var InstanceName = Text("north", func(s string) (string, *Fault) {
-	if !nameSyntax.MatchString(s) {
+	if !isName(s, 32, "._-") || s != strings.ToLower(s) || strings.ContainsAny(s[len(s)-1:], "._-") {
 		return "", Wrong("use 1 to 32 small letters, digits, dots and hyphens, like north-1", "%q cannot be a name", s)
 	}
 	return s, nil
 })
 
-// interfaceSyntax is what the kernel takes: 15 bytes, no slash, blank or colon.
-var interfaceSyntax = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$`)
-
-// Interface parses the name of a network interface.
+// Interface parses the name of a network interface: the kernel takes 15 bytes, no slash, blank or colon.
 var Interface = Text("teredo", func(s string) (string, *Fault) {
 	// The kernel has settings of these names (net.ipv6.conf.all) in place of devices.
 	if s == "all" || s == "default" {
 		return "", Wrong("choose another one, like teredo0", "the kernel gives no interface the name %s", s)
 	}
-	if !interfaceSyntax.MatchString(s) {
+	if !isName(s, 15, "._-") {
 		return "", Wrong("use at most 15 letters, digits, dots and hyphens, like teredo0", "%q cannot be the name of an interface", s)
 	}
 	return s, nil

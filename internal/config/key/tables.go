@@ -24,7 +24,7 @@ func Tables[T any](name string, field *[]T, noun, example string, keys func(*T) 
 		decode: func(raw any, at *Place) {
 			list, ok := raw.([]any)
 			if !ok {
-				at.wrong(Wrong(fmt.Sprintf("write [[%s]] on a line of its own, once for each %s", index.ReplaceAll(at.path, nil), noun), "this is %s where a list of %ss is wanted", KindOf(raw), noun))
+				at.wrong(Wrong(fmt.Sprintf("write [[%s]] on a line of its own, once for each %s", withoutIndexes(at.path), noun), "this is %s where a list of %ss is wanted", KindOf(raw), noun))
 				return
 			}
 			entries := make([]T, len(list))
@@ -81,5 +81,7 @@ func identity(keys []Key) string {
 	return ""
 }
 
-// index is that of a table in its list, in a path.
-var index = regexp.MustCompile(`\[\d+\]`)
+// withoutIndexes is a path without those of tables in their lists.
+func withoutIndexes(path []byte) []byte {
+	return regexp.MustCompile(`\[\d+\]`).ReplaceAll(path, nil)
+}

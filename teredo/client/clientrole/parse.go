@@ -5,7 +5,6 @@ package clientrole
 import (
 	"net/netip"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
@@ -38,11 +37,9 @@ func (h Host) String() string {
 	return h.Name
 }
 
-// onlyNumbers is what looks like an IPv4 address and would only mislead as a name.
-var onlyNumbers = regexp.MustCompile(`^[0-9.]+$`)
-
 var parseHost = key.Text("192.0.2.1", func(s string) (Host, *key.Fault) {
-	if onlyNumbers.MatchString(s) || strings.Contains(s, ":") {
+	// What looks like an address would only mislead as a name.
+	if s != "" && strings.Trim(s, "0123456789.") == "" || strings.Contains(s, ":") {
 		a, f := key.Address4(s)
 		return Host{Addr: a}, f
 	}
