@@ -69,6 +69,13 @@ func (e *Engine) Delete(sel Selection, now time.Time, out *Output) (n int) {
 	return n
 }
 
+// Networks returns in how many networks there are contexts that match: one address may be in several.
+func (e *Engine) Networks(sel Selection) int {
+	in := make(map[uint8]bool)
+	e.each(sel, func(_ handle, u *pdpContext) { in[e.accessPoint(e.sessions.at(u.session)).VRF] = true })
+	return len(in)
+}
+
 // deleteSession has the SGSN delete a session, at once or when it may be asked.
 func (e *Engine) deleteSession(h handle, c call) {
 	if s := e.sessions.at(h); !s.marked(markDeleting) && !e.startDelete(h, EndAdmin, c) {

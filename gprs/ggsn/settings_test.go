@@ -116,6 +116,11 @@ func TestNetworks(t *testing.T) {
 			t.Errorf("network %d: to %#x", vrf, h.TEID)
 		}
 	}
+	for want, sel := range map[int]Selection{1: {IMSI: imsi1}, 2: {Address: netip.PrefixFrom(a.four(), 32)}} {
+		if n := w.e.Networks(sel); n != want {
+			t.Errorf("contexts of %d networks, want %d", n, want)
+		}
+	}
 	w.out.Reset()
 	w.e.HandleIP(2, udp4(server, a.four(), 64, 0), w.now, &w.out)
 	w.silent(NotIP, 0)

@@ -19,7 +19,8 @@ import (
 type DeviceConfig struct {
 	TUN    port.TUNConfig
 	Queues int // 0: one
-	// VRF, if set, is the one that the device is in, and whose table has its routes.
+	// VRF, if set, is the one that the device is in, and whose table has its routes. What none of
+	// the routes there leads is refused: see [port.Host.Contain].
 	VRF string
 	// Configure, if set, sets what the device needs beside being up, each time that it is
 	// made.
@@ -55,6 +56,11 @@ func OpenDevice(host *port.Host, cfg DeviceConfig, log *slog.Logger) (*Device, e
 	var err error
 	if d.Queues, err = port.OpenTUNQueues(cfg.TUN, max(cfg.Queues, 1)); err != nil {
 		return nil, err
+	}
+	if cfg.VRF != "" {
+		if err := host.Contain(cfg.VRF); err != nil {
+			return d, err
+		}
 	}
 	return d, d.configure()
 }

@@ -59,8 +59,30 @@ func awaitPlace(t *testing.T, what, device string, want placed) {
 	}
 }
 
-// TestVRFIsKept: a device with its routes is in a VRF, comes back when it was taken out, is down
-// while the VRF has gone, and follows it into another table.
+// refusals are those of [port.Host.Contain].
+func refusals() (list []netlink.Route, tables []int) {
+	list, _ = netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: port.RefusalProtocol, Type: unix.RTN_UNREACHABLE}, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TYPE|netlink.RT_FILTER_TABLE)
+	for _, r := range list {
+		tables = append(tables, r.Table)
+	}
+	slices.Sort(tables)
+	return list, tables
+}
+
+// awaitRefusals waits until these tables have one, and no others.
+func awaitRefusals(t *testing.T, what string, want ...int) {
+	t.Helper()
+	for end := time.Now().Add(testutil.Patience); ; time.Sleep(time.Millisecond) {
+		if _, got := refusals(); slices.Equal(got, want) {
+			return
+		} else if time.Now().After(end) {
+			t.Fatalf("%s: refusals in %v, want %v", what, got, want)
+		}
+	}
+}
+
+// TestVRFIsKept: a device with its routes is in a VRF, whose table refuses the rest, comes back when
+// it was taken out, is down while the VRF has gone, and follows it into another table.
 func TestVRFIsKept(t *testing.T) {
 	ns := testutil.NewNetns(t)
 	ns.AddVRF(t, "red", 100)
@@ -88,6 +110,7 @@ func TestVRFIsKept(t *testing.T) {
 		}
 		there := placed{"red", true, []int{100, 100}}
 		awaitPlace(t, "at first", "kept", there)
+		awaitRefusals(t, "at first", 100, 100)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		group, ctx := errgroup.WithContext(ctx)
@@ -107,6 +130,13 @@ func TestVRFIsKept(t *testing.T) {
 			}
 			awaitPlace(t, "taken out", "kept", there)
 		}
+		list, _ := refusals()
+		for i := range list {
+			if err := netlink.RouteDel(&list[i]); err != nil {
+				return err
+			}
+		}
+		awaitRefusals(t, "taken away", 100, 100)
 		if err := netlink.LinkDel(link("kept")); err != nil {
 			return err
 		}
@@ -128,9 +158,11 @@ func TestVRFIsKept(t *testing.T) {
 			return err
 		}
 		awaitPlace(t, "the VRF is back", "kept", placed{"red", true, []int{200, 200}})
+		awaitRefusals(t, "the VRF is back", 200, 200)
 		cancel()
 		err = errors.Join(group.Wait(), h.Close())
 		awaitPlace(t, "at the end", "kept", placed{up: true})
+		awaitRefusals(t, "at the end")
 		d.End(false)
 		return err
 	})

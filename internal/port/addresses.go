@@ -96,9 +96,9 @@ func (h *Host) Addresses() ([]Address, error) {
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, fmt.Errorf("cannot list the host's addresses: %w", err)
 	}
-	links, err := h.handle.LinkList()
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		return nil, fmt.Errorf("cannot list the network interfaces: %w", err)
+	links, err := h.linkList()
+	if err != nil {
+		return nil, err
 	}
 	states := make(map[int]LinkState, len(links))
 	for _, l := range links {
@@ -123,11 +123,20 @@ func (h *Host) addrs(family int) ([]netlink.Addr, map[int]string, error) {
 	return addrs, names, err
 }
 
-// linkNames maps interface indexes to names.
-func (h *Host) linkNames() (map[int]string, error) {
+// links lists the links.
+func (h *Host) linkList() ([]netlink.Link, error) {
 	links, err := h.handle.LinkList()
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, fmt.Errorf("cannot list the network interfaces: %w", err)
+	}
+	return links, nil
+}
+
+// linkNames maps interface indexes to names.
+func (h *Host) linkNames() (map[int]string, error) {
+	links, err := h.linkList()
+	if err != nil {
+		return nil, err
 	}
 	names := make(map[int]string, len(links))
 	for _, l := range links {

@@ -46,9 +46,9 @@ func (h *Host) RemoveTUN(name string) (removed bool, err error) {
 
 // LeftTUNs lists the devices that processes that are gone have left behind.
 func (h *Host) LeftTUNs() ([]string, error) {
-	links, err := h.handle.LinkList()
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		return nil, fmt.Errorf("cannot list the network interfaces: %w", err)
+	links, err := h.linkList()
+	if err != nil {
+		return nil, err
 	}
 	var names []string
 	for _, l := range links {

@@ -15,10 +15,29 @@ import (
 // error says what is wrong.
 func (h *Host) VRF(name string) error {
 	v, err := h.vrf(name)
-	if err == nil && v.RawFlags&unix.IFF_UP == 0 {
+	if err != nil {
+		return err
+	}
+	if v.RawFlags&unix.IFF_UP == 0 {
 		err = fmt.Errorf("the VRF %s is down: run ip link set %s up", name, name)
 	}
-	return err
+	links, listErr := h.linkList()
+	return errors.Join(err, listErr, ownTable(v, links))
+}
+
+// ownTable returns who else routes by the table of a VRF, which is then no network apart.
+func ownTable(v *netlink.Vrf, links []netlink.Link) error {
+	const remedy = "make it again with a table that nothing else has"
+	switch v.Table {
+	case unix.RT_TABLE_MAIN, unix.RT_TABLE_LOCAL, unix.RT_TABLE_DEFAULT:
+		return fmt.Errorf("the VRF %s has table %d, by which this host routes outside of VRFs: %s", v.Name, v.Table, remedy)
+	}
+	for _, l := range links {
+		if other, ok := l.(*netlink.Vrf); ok && other.Index != v.Index && other.Table == v.Table {
+			return fmt.Errorf("the VRF %s has table %d, as %s does, so that each has the routes of the other: %s", v.Name, v.Table, other.Name, remedy)
+		}
+	}
+	return nil
 }
 
 func (h *Host) vrf(name string) (*netlink.Vrf, error) {
@@ -117,12 +136,42 @@ func (h *Host) Enslave(link, vrf string) error {
 	return nil
 }
 
+// LeaveVRF takes a link out of the VRF that it is in, if it is in one: into which somebody has put
+// it who wanted it there before.
+func (h *Host) LeaveVRF(link string) error {
+	l, err := h.link(link)
+	if err != nil {
+		return err
+	}
+	master, err := h.handle.LinkByIndex(l.Attrs().MasterIndex)
+	if _, in := master.(*netlink.Vrf); err != nil || !in {
+		return nil
+	}
+	if err := h.handle.LinkSetNoMaster(l); err != nil {
+		return h.problem("take out of the VRF "+master.Attrs().Name, link, err)
+	}
+	return nil
+}
+
+// inVRFs are the names of the VRFs and of the links in them.
+func (h *Host) inVRFs() (map[string]bool, error) {
+	links, err := h.linkList()
+	vrfs, in := map[int]bool{}, map[string]bool{}
+	for _, l := range links {
+		_, vrfs[l.Attrs().Index] = l.(*netlink.Vrf)
+	}
+	for _, l := range links {
+		in[l.Attrs().Name] = vrfs[l.Attrs().Index] || vrfs[l.Attrs().MasterIndex]
+	}
+	return in, err
+}
+
 // GlobalOfVRF returns the lowest global address of each family that the members of a VRF have,
 // but for the one named, and those of the VRF itself; not valid if there is none.
 func (h *Host) GlobalOfVRF(vrf, without string) (v4, v6 netip.Addr, err error) {
-	links, err := h.handle.LinkList()
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		return v4, v6, fmt.Errorf("cannot list the network interfaces: %w", err)
+	links, err := h.linkList()
+	if err != nil {
+		return v4, v6, err
 	}
 	v, err := h.vrf(vrf)
 	if err != nil {

@@ -91,6 +91,11 @@ func TestVRFsAnnounced(t *testing.T) {
 		hears("red", p, true)
 		hears("blue", p, true)
 	}
+	for _, all := range []string{"0.0.0.0/0", "::/0"} { // the refusals of what no other route leads
+		if knows(routers["red"], netip.MustParsePrefix(all)) {
+			t.Errorf("%s is announced", all)
+		}
+	}
 	if err := i.configure(section(other)); err != nil {
 		t.Fatal(err)
 	}

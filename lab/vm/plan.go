@@ -37,7 +37,7 @@ var plan = []suite{
 	{Package: "gprs/ggsn/ggsnrole", Run: "VRF"},
 	{Package: "teredo/relay/relayrole", Run: "FastPath"},
 	{Package: "teredo/client/clientrole", Run: "FastPath|HostRelay"},
-	{Package: "lab/experiment", Run: "^(TestFastPathOfEveryKind|TestNothingIsBypassedSilently)$"},
+	{Package: "lab/experiment", Run: "^(TestFastPathOfEveryKind|TestNothingIsBypassedSilently|TestVRFsAnnounced)$"},
 }
 
 // kernelSCTP is what needs a kernel that speaks SCTP itself; where it does, no other test meets the traffic that it

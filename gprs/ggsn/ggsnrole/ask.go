@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
@@ -60,10 +61,24 @@ func (a *contextArguments) selection() (sel ggsn.Selection, err error) {
 	return sel, nil
 }
 
+// selection is that of arguments, with the number of the network that they name.
+func (g *GGSN) selection(a *contextArguments) (sel ggsn.Selection, err error) {
+	if sel, err = a.selection(); err != nil || a.VRF == "" {
+		return sel, err
+	}
+	at := slices.Index(g.vrfs, a.VRF)
+	if at < 0 {
+		return sel, fmt.Errorf("no access point is in a VRF %s: isthmus status lists those that there are", a.VRF)
+	}
+	number := uint8(at)
+	sel.VRF = &number
+	return sel, nil
+}
+
 // contexts lists a part of the contexts.
 func (g *GGSN) contexts(a listArguments) (list Contexts, err error) {
 	list.Contexts = []Context{}
-	sel, err := a.selection()
+	sel, err := g.selection(&a.contextArguments)
 	if err != nil {
 		return list, err
 	}
@@ -94,18 +109,26 @@ func (g *GGSN) peers(struct{}) (list Peers, err error) {
 	return list, nil
 }
 
-// chosen are the contexts of an order, which is not for all of them by mistake.
-func (a *deleteArguments) chosen() (ggsn.Selection, error) {
-	sel, err := a.selection()
+// chosen are the contexts of an order, which is not for all of them by mistake, nor for those of one network
+// that have the addresses of another.
+func (g *GGSN) chosen(a *deleteArguments) (ggsn.Selection, error) {
+	sel, err := g.selection(&a.contextArguments)
 	if err == nil && a.none() != a.All {
 		err = errors.New("say which contexts, by --imsi or another flag, or --all of them")
+	}
+	if err == nil && sel.Address.IsValid() {
+		g.do(func(e *ggsn.Engine, _ time.Time, _ *ggsn.Output) {
+			if n := e.Networks(sel); n > 1 {
+				err = fmt.Errorf("contexts of %d networks have addresses of %s: say of which one, by --vrf or --apn", n, a.Address)
+			}
+		})
 	}
 	return sel, err
 }
 
 // remove ends contexts in good order.
 func (g *GGSN) remove(a deleteArguments) (Deleted, error) {
-	sel, err := a.chosen()
+	sel, err := g.chosen(&a)
 	if err != nil {
 		return Deleted{}, err
 	}
@@ -121,7 +144,7 @@ const closeAtOnce = 256
 
 // closeRecords closes charging records.
 func (g *GGSN) closeRecords(a deleteArguments) (Closed, error) {
-	sel, err := a.chosen()
+	sel, err := g.chosen(&a)
 	if err != nil {
 		return Closed{}, err
 	}

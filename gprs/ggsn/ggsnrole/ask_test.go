@@ -25,15 +25,74 @@ func nodeWith(t *testing.T, contexts int) (g *GGSN, steps *int) {
 			t.Fatal(r.Cause)
 		}
 	}
-	g, err := New(written(t, "", ""), slog.New(slog.DiscardHandler))
+	g = nodeOf(t, b, written(t, "", ""))
+	steps = new(int)
+	g.loop.Settled = func(*ggsn.Output) { *steps++ }
+	return g, steps
+}
+
+// nodeOf is a node with the engine of a bench, and no host.
+func nodeOf(t *testing.T, b *bench, cfg Settings) *GGSN {
+	t.Helper()
+	g, err := New(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	steps = new(int)
-	g.loop.Settled = func(*ggsn.Output) { *steps++ }
 	g.loop.Engine = b.Engine
 	g.engine.Store(b.Engine)
-	return g, steps
+	return g
+}
+
+// nodeOfTwo is a node whose terminals of two VRFs have one address; a third is in none.
+func nodeOfTwo(t *testing.T) *GGSN {
+	t.Helper()
+	b := benchOf(t, "", twoVRFs)
+	for n, apn := range []string{"red", "blue", "main"} {
+		m := request(n, sgsn, gtp.PDPTypeIPv4)
+		name, err := gtp.ParseAPN(apn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.APN = gtp.Some(name)
+		if r := b.create(sgsn, m); !r.Cause.Accepted() {
+			t.Fatal(r.Cause)
+		}
+	}
+	return nodeOf(t, b, written(t, "", twoVRFs))
+}
+
+// TestAddressOfTwoNetworks: an address may be of a terminal in each, of which an order is for the one that
+// is named alone.
+func TestAddressOfTwoNetworks(t *testing.T) {
+	g := nodeOfTwo(t)
+	const which = "contexts of 2 networks have addresses of 10.45.0.9: say of which one, by --vrf or --apn"
+	for _, tt := range []struct {
+		name, what, arguments string
+		order                 bool
+		contexts              int    // in a list
+		want                  string // of the answer, or of the error
+	}{
+		{"all that have it", "contexts", `{"limit":10,"address":"10.45.0.9"}`, false, 2, `"vrf":"red"`},
+		{"those of a VRF", "contexts", `{"limit":10,"vrf":"blue"}`, false, 1, `"vrf":"blue"`},
+		{"those of another", "contexts", `{"limit":10,"vrf":"blue","apn":"red"}`, false, 0, `[]`},
+		{"of no VRF that there is", "contexts", `{"limit":10,"vrf":"green"}`, false, 0, "no access point is in a VRF green"},
+		{"to end those of any", "delete", `{"address":"10.45.0.9"}`, true, 0, which},
+		{"to close the records of any", "close-records", `{"address":"10.45.0.9"}`, true, 0, which},
+		{"to end those of a prefix", "delete", `{"address":"10.0.0.0/8"}`, true, 0, "contexts of 3 networks"},
+		{"to end those of a VRF", "delete", `{"address":"10.45.0.9","vrf":"red"}`, true, 0, `"deleted":1`},
+		{"to end those of an access point", "delete", `{"address":"10.45.0.9","apn":"blue"}`, true, 0, `"deleted":1`},
+		{"to end those of one network", "delete", `{"address":"10.46.0.0/16"}`, true, 0, `"deleted":1`},
+		{"to end those of one subscriber", "delete", `{"address":"10.45.0.9","imsi":"240010000000000"}`, true, 0, `"deleted":1`},
+	} {
+		answer, err := role.List{Role}.Ask(g, tt.order, tt.what, json.RawMessage(tt.arguments))
+		text, _ := json.Marshal(answer)
+		if err != nil {
+			text = []byte(err.Error())
+		}
+		if n := strings.Count(string(text), `"imsi"`); n != tt.contexts || !strings.Contains(string(text), tt.want) {
+			t.Errorf("%s: %s, want %d contexts and %s", tt.name, text, tt.contexts, tt.want)
+		}
+	}
 }
 
 // TestArgumentsOverTheSocket: who asks without the command line is held to the same.

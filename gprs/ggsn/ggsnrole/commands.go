@@ -29,6 +29,7 @@ type contextArguments struct {
 	IMSI    string `json:"imsi,omitempty" placeholder:"DIGITS" help:"Of this subscriber only."`
 	NSAPI   *uint8 `json:"nsapi,omitempty" placeholder:"0-15" help:"Of this NSAPI only."`
 	APN     string `json:"apn,omitempty" placeholder:"NAME" help:"Of this access point only."`
+	VRF     string `json:"vrf,omitempty" placeholder:"NAME" help:"Of access points in this VRF only."`
 	Address string `json:"address,omitempty" placeholder:"ADDRESS|PREFIX" help:"With an address in this prefix only."`
 	SGSN    string `json:"sgsn,omitempty" placeholder:"ADDRESS" help:"Of this SGSN only."`
 	TEID    uint32 `json:"teid,omitempty" placeholder:"NUMBER" help:"With this TEID of the user plane only."`

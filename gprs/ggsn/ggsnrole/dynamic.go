@@ -131,11 +131,11 @@ func (d *dynamic) apply(code radius.Code, asked *radius.Attributes, now time.Tim
 	case !who.Direct() && !d.walks.Allow(walkLimit, now):
 		return radius.ResourcesUnavailable
 	}
-	found := d.find(who)
+	found, networks := d.find(who)
 	switch {
 	case len(found) == 0:
 		return radius.SessionNotFound
-	case len(found) > maxNamed:
+	case len(found) > maxNamed, networks > 1 && who.Address.IsValid(): // an address of theirs is of one terminal in each
 		return radius.MultipleSessionsRefused
 	}
 	err := errNotRunning
@@ -166,15 +166,18 @@ func causeOfError(err error) radius.ErrorCause {
 	return radius.ResourcesUnavailable
 }
 
-// find returns the contexts that a request names, and one more than it may be for at most.
-func (d *dynamic) find(who *named) (found []ggsn.Ref) {
+// find returns the contexts that a request names, and one more than it may be for at most, and in how many
+// networks they are.
+func (d *dynamic) find(who *named) (found []ggsn.Ref, networks int) {
+	in := map[uint8]bool{}
 	d.node.walk(who.Selection, 0, func(x ggsn.ContextInfo) bool {
 		if who.matches(&x, d.at[0], d.toldOf(x.APN).user) {
 			found = append(found, ggsn.Ref{Record: x.Record, ChargingID: x.ChargingID})
+			in[x.VRF] = true
 		}
 		return len(found) <= maxNamed
 	})
-	return found
+	return found, len(in)
 }
 
 // collect reports what was asked and answered; of nil it does nothing.

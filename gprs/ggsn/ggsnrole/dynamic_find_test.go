@@ -42,7 +42,7 @@ func BenchmarkDynamicFind(b *testing.B) {
 			by.add(&a)
 			for b.Loop() {
 				who, _, cause := d.read(radius.DisconnectRequest, &a)
-				if found := d.find(who); cause != 0 || (len(found) == 1) == (by.name == "nobody") {
+				if found, _ := d.find(who); cause != 0 || (len(found) == 1) == (by.name == "nobody") {
 					b.Fatalf("cause %v, %d found", cause, len(found))
 				}
 			}
@@ -63,7 +63,7 @@ func TestDynamicFind(t *testing.T) {
 		var a radius.Attributes
 		by.add(&a)
 		who, _, cause := d.read(radius.DisconnectRequest, &a)
-		if found := d.find(who); cause != 0 || len(found) != 1 || found[0].ChargingID != x.ChargingID {
+		if found, _ := d.find(who); cause != 0 || len(found) != 1 || found[0].ChargingID != x.ChargingID {
 			t.Errorf("by %s: cause %v, %v", by.name, cause, found)
 		}
 		if who.Direct() != by.direct {
@@ -85,6 +85,30 @@ func TestDynamicFind(t *testing.T) {
 	for _, want := range []radius.ErrorCause{radius.SessionNotFound, radius.ResourcesUnavailable} {
 		if cause := disconnect(nobody); cause != want {
 			t.Errorf("a tenth of a second later: %v, want %v", cause, want)
+		}
+	}
+}
+
+// TestDynamicOfTwoNetworks: a server that names an address ends no session of a network that it does not mean.
+func TestDynamicOfTwoNetworks(t *testing.T) {
+	d := &dynamic{node: nodeOfTwo(t), name: "ggsn", at: []netip.Addr{source.v4, source.v6}}
+	d.apns.Store(&map[string]toldOf{"red": {user: UserOfTerminal}, "blue": {user: UserOfTerminal}})
+	for _, tt := range []struct {
+		name string
+		apn  string
+		want radius.ErrorCause
+	}{
+		{"of any network", "", radius.MultipleSessionsRefused},
+		{"of another", "main", radius.SessionNotFound},
+		{"of one", "red", 0},
+	} {
+		var a radius.Attributes
+		ofHost(radius.FramedIPAddress, "10.45.0.9")(&a)
+		if tt.apn != "" {
+			a.Text(radius.CalledStationID, tt.apn)
+		}
+		if cause := d.apply(radius.DisconnectRequest, &a, time.Unix(1_800_000_000, 0)); cause != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, cause, tt.want)
 		}
 	}
 }

@@ -36,6 +36,9 @@ func examine(s *Settings) error {
 			wrong[vrf], err = at != nil, errors.Join(err, at)
 		}
 	}
+	if accept := "net.ipv4.udp_l3mdev_accept"; s.apart() && setting(accept) == "1" {
+		err = errors.Join(err, fmt.Errorf("hosts in VRFs could speak to the node as SGSNs do, since %s is 1: run sysctl -w %s=0", accept, accept))
+	}
 	links, linksErr := ownPrefixes(host)
 	err = errors.Join(err, linksErr)
 	var routes []port.Route
@@ -122,9 +125,8 @@ func lacking(s *Settings) (list []string) {
 			list = append(list, fmt.Sprintf("SGSNs do not reach %s, for it %s: %s", a, problem, remedy))
 		}
 	}
-	apart := slices.ContainsFunc(s.APNs, func(a APN) bool { return a.VRF != "" }) // it may be an address there
 	for _, a := range []netip.Addr{s.Address4, s.Address6} {
-		if a.IsValid() && !apart && !host.Local(a) {
+		if a.IsValid() && !s.apart() && !host.Local(a) { // in a VRF it may be one
 			list = append(list, fmt.Sprintf("ICMP errors come from %s, which is no address of this host: write one that ip address shows, or leave the key out", a))
 		}
 	}

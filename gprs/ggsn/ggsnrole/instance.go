@@ -375,6 +375,9 @@ func (g *GGSN) announce() {
 	}
 	g.log.Info("serving", "addresses", g.cfg.addresses(), "peers", g.cfg.Peers, "interfaces", g.names, "pools", pools, "contexts", g.adopted)
 	g.tellBlocked()
+	for _, sentence := range g.cfg.exposed() {
+		g.log.Warn(sentence)
+	}
 }
 
 // Trace implements [role.Tracer]. Passwords of terminals are not shown.

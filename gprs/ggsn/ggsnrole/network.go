@@ -35,6 +35,9 @@ func openNetwork(cfg *Settings, name, vrf string, queues int, again time.Duratio
 		Queues: queues, VRF: vrf,
 		Configure: n.host.GatewayIPv4, Without: "terminals get no packets", LastRestore: again,
 	}, log)
+	if err == nil && vrf == "" { // in which an earlier process may have left it
+		err = n.host.LeaveVRF(name)
+	}
 	return n, err
 }
 

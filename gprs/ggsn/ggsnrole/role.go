@@ -31,7 +31,7 @@ var Role = role.Of[Settings]{
 	Examine: func(s *Settings) []role.Finding { return role.Problems(examine(s)) },
 	Files:   examineFiles,
 	Way: func(s *Settings) []role.Finding {
-		return role.Warnings(name, s.Name, append(lacking(s), blocked(s)...))
+		return role.Warnings(name, s.Name, slices.Concat(lacking(s), blocked(s), s.exposed()))
 	},
 	New: func(s Settings, log *slog.Logger) (role.Instance, error) { return New(s, log) },
 

@@ -4,10 +4,12 @@ package ggsnrole
 
 import (
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/port"
 )
 
 // interfaces are the devices, of which a network is known by its number: the section's own
@@ -69,6 +71,10 @@ func (s *Settings) checkNetwork(c *config.Checker, i int) {
 	if len(device) >= unix.IFNAMSIZ {
 		c.Fail(at, fmt.Sprintf("the TUN device of the VRF would be %s, which is longer than %d letters", device, unix.IFNAMSIZ-1), `add interface = "…" to this access point`)
 	}
+	if slices.ContainsFunc(s.APNs, func(b APN) bool { return b.VRF == device }) {
+		c.Fail(path+".interface", fmt.Sprintf("%s is the name of a VRF, and cannot be that of a TUN device, too", device), "write another name")
+		return
+	}
 	for j := range s.APNs[:i] {
 		switch b := &s.APNs[j]; {
 		case s.device(b) == device && b.VRF == a.VRF, s.device(b) != device && (b.VRF != a.VRF || a.VRF == ""):
@@ -80,4 +86,26 @@ func (s *Settings) checkNetwork(c *config.Checker, i int) {
 			return
 		}
 	}
+}
+
+// apart reports whether an access point is in a VRF.
+func (s *Settings) apart() bool {
+	return slices.ContainsFunc(s.APNs, func(a APN) bool { return a.VRF != "" })
+}
+
+// exposed says in sentences what of this host terminals reach who are in VRFs.
+func (s *Settings) exposed() (list []string) {
+	if !s.apart() {
+		return nil
+	}
+	host, err := port.OpenHost()
+	if err != nil {
+		return nil // examine tells of that
+	}
+	defer host.Close()
+	if first, _ := host.LocalFirst(); first {
+		list = append(list, "terminals in VRFs find this host at all its addresses, also those outside, and not who has the same in their network: "+
+			"run ip rule add pref 32765 table local && ip rule del pref 0, and ip -6 rule likewise")
+	}
+	return list
 }

@@ -18,11 +18,13 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
@@ -33,7 +35,8 @@ import (
 //	               +- blue 10.9.9.1 -- 10.9.9.9
 type twice struct {
 	ns            *testutil.Netns
-	user, control *net.UDPConn // of the SGSN
+	far           map[string]*testutil.Netns // by VRF
+	user, control *net.UDPConn               // of the SGSN
 	codec         gtp.Codec
 	seq           uint16
 }
@@ -60,7 +63,7 @@ pool4 = ["10.46.0.0/16"]`
 
 func newTwice(t *testing.T) *twice {
 	t.Helper()
-	w := &twice{ns: testutil.NewNetns(t)}
+	w := &twice{ns: testutil.NewNetns(t), far: map[string]*testutil.Netns{}}
 	for name, table := range tables {
 		w.ns.AddVRF(t, name, table)
 	}
@@ -85,6 +88,7 @@ func newTwice(t *testing.T) *twice {
 	join("gn", "", sgsn, nodeAddr, sgsnAddr)
 	for name := range tables {
 		far := testutil.NewNetns(t)
+		w.far[name] = far
 		join("to-"+name, name, far, side, servers)
 		far.Do(t, func() error {
 			var errs []error
@@ -209,9 +213,18 @@ func (w *twice) reaches(t *testing.T, n int, r *gtp.CreateResponse, name string)
 	w.carry(t, r, ping, teid, func(p []byte) bool { return p[0]>>4 == 6 && p[6] == packet.ProtoICMPv6 && p[40] == 129 })
 }
 
+// refused fails unless a terminal is told that nothing leads to an address, by the VRF's own table.
+func (w *twice) refused(t *testing.T, n int, r *gtp.CreateResponse, to map[bool]netip.Addr) {
+	t.Helper()
+	teid := 0x1000 + uint32(n)
+	w.carry(t, r, udp(r.EndUserAddress.Value.IPv4, to[false], 64, 4), teid, func(p []byte) bool { return p[0]>>4 == 4 && p[9] == packet.ProtoICMPv4 && p[20] == 3 })
+	ping := packet.AppendICMPv6(nil, r.EndUserAddress.Value.IPv6, to[true], 64, 128, 0, []byte{0, 1, 0, 2})
+	w.carry(t, r, ping, teid, func(p []byte) bool { return p[0]>>4 == 6 && p[6] == packet.ProtoICMPv6 && p[40] == 1 })
+}
+
 // TestVRFs: terminals of two VRFs have the same addresses, and each reaches what has the same
-// address as another in the other VRF; what somebody takes away comes back; another process goes
-// on with the contexts of each; and nothing stays behind.
+// address as another in the other VRF, but nothing outside; what somebody takes away comes back;
+// another process goes on with the contexts of each; and nothing stays behind.
 func TestVRFs(t *testing.T) {
 	configtest.InEffect(t, "ggsn.apn", "vrf")
 	w := newTwice(t)
@@ -228,7 +241,11 @@ func TestVRFs(t *testing.T) {
 	if got := g.AnnouncedPrefixes(); !slices.Equal(got, []netip.Prefix{netip.MustParsePrefix("10.46.0.0/16")}) {
 		t.Errorf("announced are %v", got)
 	}
+	w.refused(t, 1, &red, sgsnAddr)
 	st := g.Status().(Status)
+	if st.Address4 != nodeAddr[false] || st.Address6 != nodeAddr[true] {
+		t.Errorf("ICMP errors outside of VRFs come from %s and %s", st.Address4, st.Address6)
+	}
 	if !maps.Equal(st.VRFs, map[string]string{"ggsn-red": "red", "ggsn-blue": "blue"}) || st.State != "serving" || len(w.tables(t, "ggsn-red")) != 2 {
 		t.Errorf("status %+v", st)
 	}
@@ -261,6 +278,91 @@ func TestVRFs(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestVRFHasAddressesOfTheHost: where others in a VRF have addresses that this host has outside of it, who is
+// found there is up to the order of the host's policy rules, of which a warning says how it is to be.
+func TestVRFHasAddressesOfTheHost(t *testing.T) {
+	w := newTwice(t)
+	twin := &net.IPNet{IP: net.IPv4(203, 0, 113, 7).To4(), Mask: net.CIDRMask(32, 32)}
+	add := func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.LinkSetUp(lo), netlink.AddrAdd(lo, &netlink.Addr{IPNet: twin}))
+	}
+	w.far["red"].Do(t, add)
+	w.ns.Do(t, func() error {
+		way := &netlink.Route{Dst: twin, Gw: servers[false].AsSlice(), Table: int(tables["red"])}
+		return errors.Join(add(), netlink.RouteAdd(way))
+	})
+	cfg := written(t, fmt.Sprintf("peers = [\"192.0.2.7\"]\nstate_file = %q", filepath.Join(t.TempDir(), "state")), twoVRFs)
+	_, stop := started(t, w.ns, cfg)
+	defer stop()
+	red := w.open(t, 1, "red")
+	ask := udp(red.EndUserAddress.Value.IPv4, netip.MustParseAddr("203.0.113.7"), 64, 4)
+	binary.BigEndian.PutUint16(ask[20:], 5000)
+	binary.BigEndian.PutUint16(ask[22:], 7)
+	answered := func(protocol byte, warnings int) []byte {
+		t.Helper()
+		w.ns.Do(t, func() error {
+			if list := cfg.exposed(); len(list) != warnings {
+				t.Errorf("warnings %q, want %d", list, warnings)
+			}
+			return nil
+		})
+		return w.carry(t, &red, ask, 0x1001, func(p []byte) bool { return p[0]>>4 == 4 && p[9] == protocol })
+	}
+	if p := answered(packet.ProtoICMPv4, 1); p[20] != 3 { // of the host, where nothing listens
+		t.Errorf("the answer is % x", p)
+	}
+	w.ns.Do(t, localLast)
+	if p := answered(packet.ProtoUDP, 0); string(p[28:]) != "red" {
+		t.Errorf("the answer is % x", p)
+	}
+	w.reaches(t, 1, &red, "red")
+}
+
+// localLast has the addresses of this host looked up behind the tables of VRFs.
+func localLast() error {
+	var errs []error
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		first, last := netlink.NewRule(), netlink.NewRule()
+		first.Family, first.Table, first.Priority = family, unix.RT_TABLE_LOCAL, 0
+		last.Family, last.Table, last.Priority = family, unix.RT_TABLE_LOCAL, 32765
+		errs = append(errs, netlink.RuleAdd(last), netlink.RuleDel(first))
+	}
+	return errors.Join(errs...)
+}
+
+// TestVRFIsLeft: an access point that is in no VRF any more has its device outside, where an earlier process has
+// left that inside.
+func TestVRFIsLeft(t *testing.T) {
+	ns := hostOf(t)
+	ns.AddVRF(t, "red", 100)
+	node := fmt.Sprintf("state_file = %q", filepath.Join(t.TempDir(), "state"))
+	g, err := New(written(t, node, "interface = \"gi\"\nvrf = \"red\""), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := roletest.Start(t, ns, g).Leave(); err != nil {
+		t.Fatal(err)
+	}
+	inside := func(want bool) {
+		t.Helper()
+		ns.Do(t, func() error {
+			l, err := netlink.LinkByName("gi")
+			if err == nil && (l.Attrs().MasterIndex != 0) != want {
+				t.Errorf("in the VRF: %t", !want)
+			}
+			return err
+		})
+	}
+	inside(true)
+	_, stop := started(t, ns, written(t, node, "interface = \"gi\""))
+	defer stop()
+	inside(false)
 }
 
 // tables are those that have routes by a device.

@@ -1,0 +1,83 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package port
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// The refusal at the end of a VRF's table, as Documentation/networking/vrf.rst of the kernel has it:
+// of the last metric that routing daemons take for one. The protocol is none of [RouteProtocol], by
+// which they know what to tell of.
+const (
+	refusalMetric   = 4278198272
+	RefusalProtocol = RouteProtocol + 1
+)
+
+// Contain refuses what no route of a VRF's table leads, in both families. Without that the kernel
+// looks on in the main table, and what is of the VRF comes out in another network.
+func (h *Host) Contain(vrf string) error {
+	for _, all := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		if err := h.refuse(netip.PrefixFrom(all, 0), vrf); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) && !errors.Is(err, unix.EOPNOTSUPP) {
+			return err
+		}
+	}
+	return nil
+}
+
+// refuse adds the refusal of one family; one that somebody else has set will do, and stays.
+func (h *Host) refuse(all netip.Prefix, vrf string) error {
+	r := &netlink.Route{Dst: ipNet(all), Type: unix.RTN_UNREACHABLE, Priority: refusalMetric, Protocol: RefusalProtocol}
+	set := func() error {
+		table, err := h.tableOf(vrf)
+		if err != nil {
+			return err
+		}
+		if r.Table != 0 && r.Table != int(table) { // of a VRF that has gone
+			_ = h.handle.RouteDel(r)
+		}
+		r.Table = int(table)
+		if err := h.handle.RouteAdd(r); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("cannot refuse what no route of the VRF %s leads: %w", vrf, err)
+		}
+		return nil
+	}
+	if err := set(); err != nil {
+		return err
+	}
+	h.done(&Thing{
+		key: fmt.Sprintf("refusal of %s where no route of the VRF %s leads", all, vrf), link: loopback, about: all, again: set,
+		back: func() error { return h.handle.RouteDel(r) },
+		there: func(s *seen) bool {
+			table, err := h.tableOf(vrf)
+			return err == nil && s.hasRoute(all, loopback, refusalMetric, table)
+		},
+	})
+	return nil
+}
+
+// LocalFirst reports whether addresses of this host are looked up before the tables of VRFs: the
+// kernel begins with such rules, so that who is in a VRF finds this host at each address that it has
+// outside, and nobody else there.
+func (h *Host) LocalFirst() (bool, error) {
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		rules, err := h.handle.RuleList(family)
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EAFNOSUPPORT) {
+			return false, fmt.Errorf("cannot list the policy rules: %w", err)
+		}
+		for _, r := range rules {
+			if r.Table == unix.RT_TABLE_LOCAL && r.Priority < l3mdevPriority {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// l3mdevPriority is that of the rule which the kernel adds with the first VRF (drivers/net/vrf.c).
+const l3mdevPriority = 1000

@@ -1,0 +1,141 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package port
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// TestVRFHasItsOwnTable: by a table of two nothing is apart.
+func TestVRFHasItsOwnTable(t *testing.T) {
+	vrf := func(index int, name string, table uint32) *netlink.Vrf {
+		return &netlink.Vrf{LinkAttrs: netlink.LinkAttrs{Index: index, Name: name}, Table: table}
+	}
+	red, blue, host := vrf(3, "red", 100), vrf(4, "blue", 101), vrf(6, "host", unix.RT_TABLE_MAIN)
+	all := []netlink.Link{&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: 2, Name: "eth0"}}, red, blue, vrf(5, "green", 100), host}
+	for v, want := range map[*netlink.Vrf]string{blue: "", red: "has table 100, as green does", host: "has table 254, by which this host routes outside"} {
+		if err := ownTable(v, all); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", v.Name, err, want)
+		}
+	}
+}
+
+// TestLocalFirst: the kernel begins with rules that find this host before a VRF.
+func TestLocalFirst(t *testing.T) {
+	h := inNamespace(t)
+	last := func(family int) {
+		first, last := netlink.NewRule(), netlink.NewRule()
+		first.Family, first.Table, first.Priority = family, unix.RT_TABLE_LOCAL, 0
+		last.Family, last.Table, last.Priority = family, unix.RT_TABLE_LOCAL, 32765
+		if err := errors.Join(h.handle.RuleAdd(last), h.handle.RuleDel(first)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(what string, want bool) {
+		t.Helper()
+		if got, err := h.LocalFirst(); got != want || err != nil {
+			t.Errorf("%s: %t, %v", what, got, err)
+		}
+	}
+	want("at first", true)
+	last(netlink.FAMILY_V4)
+	want("of IPv4 no more", true)
+	last(netlink.FAMILY_V6)
+	want("of neither", false)
+}
+
+// TestContain refuses in the table of a VRF what nothing there leads, and leaves alone what somebody else has set
+// for that.
+func TestContain(t *testing.T) {
+	h := inNamespace(t)
+	if err := h.Contain("red"); err == nil || !strings.Contains(err.Error(), "there is no VRF red") {
+		t.Errorf("without a VRF: %v", err)
+	}
+	addVRF(t, h, "red", 100)
+	theirs := &netlink.Route{Dst: ipNet(netip.PrefixFrom(netip.IPv4Unspecified(), 0)), Type: unix.RTN_UNREACHABLE, Table: 100, Priority: refusalMetric, Protocol: unix.RTPROT_STATIC}
+	if err := h.handle.RouteAdd(theirs); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(when string, want ...netlink.RouteProtocol) {
+		t.Helper()
+		routes, err := h.handle.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: 100, Type: unix.RTN_UNREACHABLE}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+		var got []netlink.RouteProtocol
+		for _, r := range routes {
+			got = append(got, r.Protocol)
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: refusals by protocols %v, %v", when, got, err)
+		}
+	}
+	other, err := OpenHost()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(other.Contain("red"), h.Contain("red")); err != nil {
+		t.Fatal(err)
+	}
+	refused("of two", unix.RTPROT_STATIC, RefusalProtocol)
+	if lost, err := h.Lost(); len(lost) > 0 || err != nil {
+		t.Errorf("lost is %v, %v", lost, err)
+	}
+	if err := other.Close(); err != nil {
+		t.Error(err)
+	}
+	refused("of one that is closed", unix.RTPROT_STATIC)
+	lost, err := h.Lost()
+	if err != nil || len(lost) != 1 {
+		t.Fatalf("lost is %v, %v", lost, err)
+	}
+	if errs := h.Restore(lost); errs[0] != nil {
+		t.Error(errs)
+	}
+	refused("again", unix.RTPROT_STATIC, RefusalProtocol)
+}
+
+// TestOwnAddressesOutsideOfVRFs: what others may see outside is no address of a VRF, nor the other way round.
+func TestOwnAddressesOutsideOfVRFs(t *testing.T) {
+	h := inNamespace(t)
+	addLink(t, h, "gn")
+	addVRF(t, h, "red", 100, "far")
+	for link, addresses := range map[string][]string{"gn": {"192.0.2.1/24", "2001:db8:9::1/64"}, "far": {"10.9.9.1/24", "2001:db8:2::1/64"}} {
+		for _, a := range addresses {
+			if err := h.AddAddr(link, netip.MustParsePrefix(a)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	v4, err := h.GlobalIPv4("")
+	v6, err6 := h.GlobalIPv6("")
+	if err != nil || err6 != nil || v4.String() != "192.0.2.1" || v6.String() != "2001:db8:9::1" {
+		t.Errorf("outside: %s, %v, and %s, %v", v4, err, v6, err6)
+	}
+	if v4, v6, err = h.GlobalOfVRF("red", ""); err != nil || v4.String() != "10.9.9.1" || v6.String() != "2001:db8:2::1" {
+		t.Errorf("inside: %s, %s, %v", v4, v6, err)
+	}
+}
+
+// addVRF makes a VRF with links in it.
+func addVRF(t *testing.T, h *Host, name string, table uint32, links ...string) {
+	t.Helper()
+	v := &netlink.Vrf{LinkAttrs: netlink.LinkAttrs{Name: name}, Table: table}
+	err := h.handle.LinkAdd(v)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		t.Skip("this kernel has no VRF")
+	}
+	for _, one := range links {
+		l, failed := h.handle.LinkByName(one)
+		if err = errors.Join(err, failed); err == nil {
+			err = h.handle.LinkSetMaster(l, v)
+		}
+	}
+	if err = errors.Join(err, h.SetUp(name)); err != nil {
+		t.Fatal(err)
+	}
+}
