@@ -123,7 +123,7 @@ func (h *Host) addrs(family int) ([]netlink.Addr, map[int]string, error) {
 	return addrs, names, err
 }
 
-// links lists the links.
+// linkList lists the links.
 func (h *Host) linkList() ([]netlink.Link, error) {
 	links, err := h.handle.LinkList()
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
