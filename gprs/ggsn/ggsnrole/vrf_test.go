@@ -324,6 +324,73 @@ func TestVRFHasAddressesOfTheHost(t *testing.T) {
 	w.reaches(t, 1, &red, "red")
 }
 
+// TestVRFHostsAreNoSGSNs: who is in a VRF and has the address of an SGSN speaks to the node by a setting of the
+// host alone, with which the node does not start.
+func TestVRFHostsAreNoSGSNs(t *testing.T) {
+	w := newTwice(t)
+	cfg := written(t, fmt.Sprintf("peers = [\"192.0.2.7\"]\nstate_file = %q", filepath.Join(t.TempDir(), "state")), twoVRFs)
+	_, stop := started(t, w.ns, cfg)
+	defer stop()
+	var forger *net.UDPConn
+	w.far["red"].Do(t, func() (err error) {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		is := &net.IPNet{IP: sgsnAddr[false].AsSlice(), Mask: net.CIDRMask(32, 32)}
+		if err := netlink.AddrAdd(lo, &netlink.Addr{IPNet: is}); err != nil {
+			return err
+		}
+		forger, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(sgsnAddr[false], gtp.PortControl)))
+		return err
+	})
+	defer forger.Close()
+	// The answers of both go to the SGSN.
+	echo := func(conn *net.UDPConn, sequence uint16) {
+		t.Helper()
+		b, err := w.codec.Append(nil, gtp.Header{Version: gtp.V1, HasSequence: true, Sequence: sequence}, &gtp.EchoRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.WriteToUDPAddrPort(b, netip.AddrPortFrom(nodeAddr[false], gtp.PortControl)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answered := func() uint16 {
+		t.Helper()
+		buf := make([]byte, 2048)
+		_ = w.control.SetReadDeadline(time.Now().Add(testutil.Patience))
+		for {
+			k, err := w.control.Read(buf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if h, err := gtp.ParseHeader(buf[:k]); err == nil && h.Type == gtp.TypeEchoResponse {
+				return h.Sequence
+			}
+		}
+	}
+	accept := func(what string) {
+		w.ns.Do(t, func() error { return os.WriteFile("/proc/sys/net/ipv4/udp_l3mdev_accept", []byte(what), 0) })
+	}
+	accept("0")
+	echo(forger, 100)
+	echo(w.control, 200)
+	if of := answered(); of != 200 {
+		t.Errorf("the first answer is that of %d", of)
+	}
+	accept("1")
+	echo(forger, 101)
+	for answered() != 101 { // what the setting is refused for
+	}
+	w.ns.Do(t, func() error {
+		if err := examine(&cfg); err == nil || !strings.Contains(err.Error(), "run sysctl -w net.ipv4.udp_l3mdev_accept=0") {
+			t.Errorf("the check says %v", err)
+		}
+		return nil
+	})
+}
+
 // localLast has the addresses of this host looked up behind the tables of VRFs.
 func localLast() error {
 	var errs []error
