@@ -102,20 +102,11 @@ func TestPinsAreHeldByOneProcess(t *testing.T) {
 // TestCleanBesideStarts removes leftovers of an instance while it is started again and again: what is held is never removed.
 func TestCleanBesideStarts(t *testing.T) {
 	left := Leftover{Dir: filepath.Join(t.TempDir(), "test")}
-	stop, cleaned := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(cleaned)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			if err := left.Remove(); err != nil && !errors.Is(err, ErrHeld) {
-				t.Error(err)
-			}
+	testutil.Beside(t, func() {
+		if err := left.Remove(); err != nil && !errors.Is(err, ErrHeld) {
+			t.Error(err)
 		}
-	}()
+	})
 	for range 2000 {
 		lock, err := openLocked(left.Dir)
 		if err != nil {
@@ -129,8 +120,6 @@ func TestCleanBesideStarts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	close(stop)
-	<-cleaned
 }
 
 func TestPinsOutliveTheProcess(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // TestClean removes a state that no one holds, and leaves one in use and other files.
@@ -55,18 +57,7 @@ func TestClean(t *testing.T) {
 // TestCleanBesideStarts removes what is left while it is opened again and again: what a process has open is never removed.
 func TestCleanBesideStarts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "some.nat64.state")
-	stop, cleaned := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(cleaned)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				_, _ = drop(path, 0) // it may not be there, or just be in use
-			}
-		}
-	}()
+	testutil.Beside(t, func() { _, _ = drop(path, 0) }) // it may not be there, or just be in use
 	for name, open := range map[string]func() (*os.File, func() error, error){
 		"memory": func() (*os.File, func() error, error) {
 			f, err := Open(Config{Path: path, Size: 4096})
@@ -100,8 +91,6 @@ func TestCleanBesideStarts(t *testing.T) {
 			}
 		})
 	}
-	close(stop)
-	<-cleaned
 }
 
 // TestOpen keeps memory that a process of the same boot has left with the same size, with its

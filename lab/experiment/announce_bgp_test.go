@@ -76,20 +76,28 @@ func newSpeakerNet(t *testing.T, session peers.BirdSession) *speakerNet {
 	return n
 }
 
-// drawSpeakerNet draws the topology.
-func drawSpeakerNet(t *testing.T, session peers.BirdSession) *speakerNet {
+// emptySpeakerNet has no nodes yet.
+func emptySpeakerNet(t *testing.T, name string) (*speakerNet, *lab.Lab) {
 	t.Helper()
 	ctx, e := testEnv(t)
-	l, err := e.New(ctx, fmt.Sprintf("speaker-%d", time.Now().UnixNano()%1e9))
+	l, err := e.New(ctx, fmt.Sprintf("%s-%d", name, time.Now().UnixNano()%1e9))
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &speakerNet{t: t, ctx: ctx, instances: announcedTeredo, daemons: &daemons{env: e, dir: l.Dir(), ctx: ctx}}
+	n := &speakerNet{t: t, ctx: ctx, daemons: &daemons{env: e, dir: l.Dir(), ctx: ctx}}
 	t.Cleanup(func() {
 		if err := errors.Join(n.daemons.healthy(), l.Close()); err != nil {
 			t.Error(err)
 		}
 	})
+	return n, l
+}
+
+// drawSpeakerNet draws the topology.
+func drawSpeakerNet(t *testing.T, session peers.BirdSession) *speakerNet {
+	t.Helper()
+	n, l := emptySpeakerNet(t, "speaker")
+	n.instances = announcedTeredo
 	n.router, n.speaker = l.Node("router"), l.Node("speaker")
 	l.Link(n.router, "eth0", n.speaker, "eth0")
 	n.router.Addr("eth0", "192.0.2.1/24", "2001:db8::1/64").Forward(true, true)

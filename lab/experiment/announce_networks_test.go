@@ -3,7 +3,6 @@
 package experiment
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -18,76 +17,110 @@ import (
 	"github.com/isthmus-net/isthmus/lab/peers"
 )
 
-// TestNetworksAnnounced has BIRD, configured as docs/ggsn.md says, read the tables of two networks in which the
-// same pool has a route, and tell the router of each: it has the prefix as long as its own network has, whatever
-// becomes of the other.
+// networksNet is a gateway with BIRD, configured as docs/ggsn.md says, between two networks, each with a router that has
+// BIRD, too:
+//
+//	        +-- red
+//	gateway +
+//	        +-- blue
+type networksNet struct {
+	*speakerNet // its BIRD is that of the gateway
+	gateway     *lab.Node
+	routers     map[string]*lab.Node
+}
+
+// networkTables are the routing tables of the networks.
+var networkTables = map[string]int{"red": 100, "blue": 101}
+
+// networkPools are the prefixes that each network has.
+var networkPools = []netip.Prefix{netip.MustParsePrefix("10.45.0.0/16"), netip.MustParsePrefix("2001:db8:6000::/44")}
+
+// networkEnd is an end of the link between the gateway and a network.
+type networkEnd struct{ four, six netip.Prefix }
+
+// drawNetworks draws the topology and starts BIRD on the routers. Networks are VRFs if so wanted.
+func drawNetworks(t *testing.T, name string, vrfs bool, ends func(network int) (here, there networkEnd)) *networksNet {
+	t.Helper()
+	empty, l := emptySpeakerNet(t, name)
+	n := &networksNet{speakerNet: empty, gateway: l.Node("gateway").Forward(true, true), routers: map[string]*lab.Node{}}
+	n.bird = peers.Bird{Name: "gateway", AS: announceAS}
+	for i, name := range []string{"red", "blue"} {
+		router := l.Node(name)
+		n.routers[name] = router
+		here, there := ends(i)
+		to := peers.BirdSession{Name: name, Local: here.four.Addr(), Neighbor: there.four.Addr(), AS: routerAS, Network: networkTables[name]}
+		l.Link(router, "eth0", n.gateway, "to-"+name)
+		if vrfs {
+			to.VRF = name
+			joinVRF(t, n.gateway, "to-"+name, name, networkTables[name])
+		}
+		n.gateway.Addr("to-"+name, here.four.String(), here.six.String())
+		router.Addr("eth0", there.four.String(), there.six.String())
+		if err := l.Err(); err != nil {
+			t.Fatal(err)
+		}
+		n.bird.RouterID = here.four.Addr()
+		n.bird.Sessions = append(n.bird.Sessions, to)
+		from := peers.BirdSession{Name: "isthmus", Local: to.Neighbor, Neighbor: to.Local, AS: announceAS, Passive: true}
+		n.startBird(router, peers.Bird{Name: name, RouterID: to.Neighbor, AS: routerAS, Sessions: []peers.BirdSession{from}})
+	}
+	return n
+}
+
+// hears waits until the router of a network has a prefix, or has it no more.
+func (n *networksNet) hears(name string, p netip.Prefix, want bool) {
+	n.t.Helper()
+	for deadline := time.Now().Add(announceWait); knows(n.routers[name], p) != want; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			routes, err := peers.AskBird(n.bird.Socket(n.daemons.dir), "show route all table all")
+			sessions, _ := peers.AskBird(n.bird.Socket(n.daemons.dir), "show protocols all")
+			n.t.Fatalf("%s has %s: %t; BIRD of the gateway: %s %v\n%s", name, p, !want, routes, err, sessions)
+		}
+	}
+}
+
+// route changes the route to a prefix in a network.
+func (n *networksNet) route(name string, p netip.Prefix, change func(*netlink.Route) error) {
+	n.t.Helper()
+	device, err := n.gateway.Netlink().LinkByName("to-" + name)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	to := &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+	r := &netlink.Route{Dst: to, LinkIndex: device.Attrs().Index, Table: networkTables[name], Protocol: port.RouteProtocol, Scope: unix.RT_SCOPE_UNIVERSE}
+	if err := change(r); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// TestNetworksAnnounced has BIRD read the tables of two networks in which the same pool has a route, and tell the router
+// of each: it has the prefix as long as its own network has, whatever becomes of the other.
 //
 //	        +-- 192.0.2.0/30, 2001:db8:0:1::/64 -- red
 //	gateway +-- 192.0.2.4/30, 2001:db8:0:2::/64 -- blue
 func TestNetworksAnnounced(t *testing.T) {
 	t.Parallel()
-	ctx, e := testEnv(t)
-	l, err := e.New(ctx, fmt.Sprintf("networks-%d", time.Now().UnixNano()%1e9))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := &speakerNet{t: t, ctx: ctx, daemons: &daemons{env: e, dir: l.Dir(), ctx: ctx}}
-	t.Cleanup(func() {
-		if err := errors.Join(n.daemons.healthy(), l.Close()); err != nil {
-			t.Error(err)
-		}
-	})
-	gateway := l.Node("gateway").Forward(true, true)
-	told := peers.Bird{Name: "gateway", RouterID: netip.MustParseAddr("192.0.2.1"), AS: announceAS}
-	pools := []netip.Prefix{netip.MustParsePrefix("10.45.0.0/16"), netip.MustParsePrefix("2001:db8:6000::/44")}
-	routers, tables := map[string]*lab.Node{}, map[string]int{"red": 100, "blue": 101}
-	for i, name := range []string{"red", "blue"} {
-		router := l.Node(name)
-		routers[name] = router
-		l.Link(router, "eth0", gateway, "to-"+name)
-		here, there := netip.AddrFrom4([4]byte{192, 0, 2, byte(4*i + 1)}), netip.AddrFrom4([4]byte{192, 0, 2, byte(4*i + 2)})
-		gateway.Addr("to-"+name, here.String()+"/30", fmt.Sprintf("2001:db8:0:%d::1/64", i+1))
-		router.Addr("eth0", there.String()+"/30", fmt.Sprintf("2001:db8:0:%d::2/64", i+1))
-		told.Sessions = append(told.Sessions, peers.BirdSession{Name: name, Local: here, Neighbor: there, AS: routerAS, Network: tables[name]})
-		hears := peers.BirdSession{Name: "isthmus", Local: there, Neighbor: here, AS: announceAS, Passive: true}
-		if err := l.Err(); err != nil {
-			t.Fatal(err)
-		}
-		n.startBird(router, peers.Bird{Name: name, RouterID: there, AS: routerAS, Sessions: []peers.BirdSession{hears}})
-	}
-	route := func(name string, p netip.Prefix, change func(*netlink.Route) error) {
-		t.Helper()
-		device, err := gateway.Netlink().LinkByName("to-" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		to := &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
-		r := &netlink.Route{Dst: to, LinkIndex: device.Attrs().Index, Table: tables[name], Protocol: port.RouteProtocol, Scope: unix.RT_SCOPE_UNIVERSE}
-		if err := change(r); err != nil {
-			t.Fatal(err)
-		}
-	}
-	hears := func(name string, p netip.Prefix, want bool) {
-		t.Helper()
-		for deadline := time.Now().Add(announceWait); knows(routers[name], p) != want; time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				says, err := peers.AskBird(told.Socket(n.daemons.dir), "show route all table all")
-				t.Fatalf("%s has %s: %t; BIRD of the gateway: %s %v", name, p, !want, says, err)
+	n := drawNetworks(t, "networks", false, func(network int) (here, there networkEnd) {
+		end := func(number int) networkEnd {
+			return networkEnd{
+				netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(4*network + number)}), 30),
+				netip.MustParsePrefix(fmt.Sprintf("2001:db8:0:%d::%d/64", network+1, number)),
 			}
 		}
-	}
-	for name := range tables {
-		for _, p := range pools {
-			route(name, p, gateway.Netlink().RouteAdd)
+		return end(1), end(2)
+	})
+	for name := range networkTables {
+		for _, p := range networkPools {
+			n.route(name, p, n.gateway.Netlink().RouteAdd)
 		}
 	}
-	n.startBird(gateway, told)
-	for _, p := range pools {
-		hears("red", p, true)
-		hears("blue", p, true)
-		route("red", p, gateway.Netlink().RouteDel)
-		hears("red", p, false)
-		if !knows(routers["blue"], p) {
+	n.startBird(n.gateway, n.bird)
+	for _, p := range networkPools {
+		n.hears("red", p, true)
+		n.hears("blue", p, true)
+		n.route("red", p, n.gateway.Netlink().RouteDel)
+		n.hears("red", p, false)
+		if !knows(n.routers["blue"], p) {
 			t.Errorf("%s went in the other network, too", p)
 		}
 	}

@@ -8,88 +8,50 @@ import (
 	"net/netip"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/lab"
-	"github.com/isthmus-net/isthmus/lab/peers"
 )
 
-// TestVRFsAnnounced has BIRD, configured as docs/ggsn.md says, tell the routers of two VRFs of the pools that a GGSN has in
-// each: they are the same, as are the addresses of the routers. What a reload takes out of one is withdrawn there alone, and
-// all of it when the GGSN stops.
+// TestVRFsAnnounced has BIRD tell the routers of two VRFs of the pools that a GGSN has in each: they are the same, as are the
+// addresses of the routers. What a reload takes out of one is withdrawn there alone, and all of it when the GGSN stops.
 //
-//	                  +-- red  10.9.9.1, 2001:db8:b::1 -- 10.9.9.9 red
-//	198.51.100.1 ggsn +
-//	                  +-- blue 10.9.9.1, 2001:db8:b::1 -- 10.9.9.9 blue
+//	                     +-- red  10.9.9.1, 2001:db8:b::1 -- 10.9.9.9 red
+//	198.51.100.1 gateway +
+//	                     +-- blue 10.9.9.1, 2001:db8:b::1 -- 10.9.9.9 blue
 func TestVRFsAnnounced(t *testing.T) {
 	t.Parallel()
-	ctx, e := testEnv(t)
-	l, err := e.New(ctx, fmt.Sprintf("vrfs-%d", time.Now().UnixNano()%1e9))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := &speakerNet{t: t, ctx: ctx, daemons: &daemons{env: e, dir: l.Dir(), ctx: ctx}}
-	t.Cleanup(func() {
-		if err := errors.Join(n.daemons.healthy(), l.Close()); err != nil {
-			t.Error(err)
-		}
+	n := drawNetworks(t, "vrfs", true, func(int) (here, there networkEnd) {
+		return networkEnd{netip.MustParsePrefix("10.9.9.1/24"), netip.MustParsePrefix("2001:db8:b::1/64")},
+			networkEnd{netip.MustParsePrefix("10.9.9.9/24"), netip.MustParsePrefix("2001:db8:b::9/64")}
 	})
-	ggsn := l.Node("ggsn").Forward(true, true).Addr("lo", "198.51.100.1/32")
-	here, there := netip.MustParseAddr("10.9.9.1"), netip.MustParseAddr("10.9.9.9")
-	told := peers.Bird{Name: "ggsn", RouterID: here, AS: announceAS}
-	routers, tables := map[string]*lab.Node{}, map[string]int{"red": 100, "blue": 101}
-	for _, name := range []string{"red", "blue"} {
-		router := l.Node(name)
-		routers[name] = router
-		l.Link(router, "eth0", ggsn, "to-"+name)
-		joinVRF(t, ggsn, "to-"+name, name, tables[name])
-		ggsn.Addr("to-"+name, here.String()+"/24", "2001:db8:b::1/64")
-		router.Addr("eth0", there.String()+"/24", "2001:db8:b::9/64")
-		told.Sessions = append(told.Sessions, peers.BirdSession{Name: name, Local: here, Neighbor: there, AS: routerAS, Network: tables[name], VRF: name})
-		hears := peers.BirdSession{Name: "isthmus", Local: there, Neighbor: here, AS: announceAS, Passive: true}
-		if err := l.Err(); err != nil {
-			t.Fatal(err)
-		}
-		n.startBird(router, peers.Bird{Name: name, RouterID: there, AS: routerAS, Sessions: []peers.BirdSession{hears}})
-	}
-	hears := func(name string, p netip.Prefix, want bool) {
-		t.Helper()
-		for deadline := time.Now().Add(announceWait); knows(routers[name], p) != want; time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				routes, err := peers.AskBird(told.Socket(n.daemons.dir), "show route all table all")
-				sessions, _ := peers.AskBird(told.Socket(n.daemons.dir), "show protocols all")
-				t.Fatalf("%s has %s: %t; BIRD of the GGSN: %s %v\n%s", name, p, !want, routes, err, sessions)
-			}
-		}
-	}
-	pools := []netip.Prefix{netip.MustParsePrefix("10.45.0.0/16"), netip.MustParsePrefix("2001:db8:6000::/44")}
+	n.gateway.Addr("lo", "198.51.100.1/32")
 	other := netip.MustParsePrefix("10.46.0.0/16")
 	section := func(red netip.Prefix) string {
 		text := fmt.Sprintf("[[ggsn]]\ngsn_address4 = \"198.51.100.1\"\npeers = [\"198.51.100.0/24\"]\nstate_file = %q\n", filepath.Join(n.daemons.dir, "ggsn.state"))
 		for _, a := range []struct {
 			name string
 			four netip.Prefix
-		}{{"red", red}, {"blue", pools[0]}} {
-			text += fmt.Sprintf("[[ggsn.apn]]\nname = %[1]q\nvrf = %[1]q\npool4 = [%[2]q]\npool6 = [%[3]q]\n", a.name, a.four, pools[1])
+		}{{"red", red}, {"blue", networkPools[0]}} {
+			text += fmt.Sprintf("[[ggsn.apn]]\nname = %[1]q\nvrf = %[1]q\npool4 = [%[2]q]\npool6 = [%[3]q]\n", a.name, a.four, networkPools[1])
 		}
 		return text
 	}
-	i := n.daemons.isthmus(ggsn, "ggsn")
-	if err := i.configure(section(pools[0])); err != nil {
+	i := n.daemons.isthmus(n.gateway, "ggsn")
+	if err := i.configure(section(networkPools[0])); err != nil {
 		t.Fatal(err)
 	}
-	node, err := n.daemons.keep(i.launch(ctx, "isthmus-ggsn"))
+	node, err := n.daemons.keep(i.launch(n.ctx, "isthmus-ggsn"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.startBird(ggsn, told)
-	for _, p := range pools {
-		hears("red", p, true)
-		hears("blue", p, true)
+	n.startBird(n.gateway, n.bird)
+	for _, p := range networkPools {
+		n.hears("red", p, true)
+		n.hears("blue", p, true)
 	}
 	for _, all := range []string{"0.0.0.0/0", "::/0"} { // the refusals of what no other route leads
 		if knows(routers["red"], netip.MustParsePrefix(all)) {
@@ -99,19 +61,19 @@ func TestVRFsAnnounced(t *testing.T) {
 	if err := i.configure(section(other)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := control.NewClient(i.socket()).Reload(ctx); err != nil {
+	if _, err := control.NewClient(i.socket()).Reload(n.ctx); err != nil {
 		t.Fatal(err)
 	}
-	hears("red", other, true)
-	hears("red", pools[0], false)
-	if !knows(routers["blue"], pools[0]) || knows(routers["blue"], other) {
+	n.hears("red", other, true)
+	n.hears("red", networkPools[0], false)
+	if !knows(n.routers["blue"], networkPools[0]) || knows(n.routers["blue"], other) {
 		t.Error("the other VRF has changed, too")
 	}
 	if err := n.daemons.stop(node); err != nil {
 		t.Error(err)
 	}
-	hears("red", pools[1], false)
-	hears("blue", pools[0], false)
+	n.hears("red", networkPools[1], false)
+	n.hears("blue", networkPools[0], false)
 }
 
 // joinVRF puts a link of a node into a VRF, which it makes. Where the kernel has none the test is skipped: lab/vm has one

@@ -42,6 +42,7 @@ type Endpoint struct {
 	config  Config
 	secrets secrets
 	spent   spent
+	parted  parted
 	byTag   map[uint32]*Association
 	byPeer  map[netip.AddrPort]*Association
 	timers  timers
@@ -230,7 +231,7 @@ func (e *Endpoint) outOfTheBlue(in *arrival, out *Output) {
 	switch {
 	case shutdown:
 		e.reply(in, in.header.Tag, chunk.Append(nil, chunk.TypeShutdownComplete, chunk.Reflected, nil), out)
-	case !silent:
+	case !silent && !e.parted.has(in.header.Tag, in.now):
 		e.reply(in, in.header.Tag, chunk.AppendError(nil, chunk.TypeAbort, chunk.Reflected), out)
 	}
 }

@@ -79,7 +79,7 @@ func (a *Association) handleEnd(p *Path, c chunk.Chunk, in *arrival, out *Output
 	case c.Type == chunk.TypeShutdown:
 		a.handleShutdown(p, c, in.now, out)
 	case c.Type == chunk.TypeShutdownAck:
-		a.handleShutdownAck(p, out)
+		a.handleShutdownAck(p, in.now, out)
 	case a.state == shutdownAckSent && a.authentic(c, in):
 		a.end(out)
 	default:
@@ -114,12 +114,13 @@ func (a *Association) handleShutdown(p *Path, c chunk.Chunk, now time.Time, out 
 }
 
 // handleShutdownAck ends our side, and tells the peer to.
-func (a *Association) handleShutdownAck(p *Path, out *Output) {
+func (a *Association) handleShutdownAck(p *Path, now time.Time, out *Output) {
 	if a.state != shutdownSent && a.state != shutdownAckSent {
 		a.endpoint.Counters.Unexpected++
 		return
 	}
 	a.sendAlone(a.answersBy(p), chunk.Append(nil, chunk.TypeShutdownComplete, 0, nil), out)
+	a.endpoint.parted.add(a.tag, now)
 	a.end(out)
 }
 

@@ -181,6 +181,27 @@ func TestLostShutdownComplete(t *testing.T) {
 	}
 }
 
+// TestLateBeforeShutdownComplete has a heartbeat come behind the SHUTDOWN ACK, by another path: an ABORT in answer might be
+// there before the SHUTDOWN COMPLETE. A second later there was no association (RFC 9260 section 8.4, 8).
+func TestLateBeforeShutdownComplete(t *testing.T) {
+	s := ready(t, quiet(), 1, 2)
+	tag, other := s.a.tag, Pair{s.local[0], s.remote[1]}
+	s.shutdown()
+	s.expect("shutdown", "SHUTDOWN")
+	s.peer(plain(chunk.TypeShutdownAck))
+	s.expect("the answer", "SHUTDOWN-COMPLETE")
+	heartbeat := chunk.AppendHeartbeat(nil, []byte("x"))
+	s.raw(other, tag, heartbeat)
+	s.expect("late")
+	s.raw(other, tag+1, heartbeat)
+	s.expect("of another association", "to 1: ABORT(T)")
+	s.raw(s.pair, tag, plain(chunk.TypeShutdownAck))
+	s.expect("the SHUTDOWN COMPLETE was lost", "SHUTDOWN-COMPLETE(T)")
+	s.run(partedTime)
+	s.raw(other, tag, heartbeat)
+	s.expect("a second later", "to 1: ABORT(T)")
+}
+
 // TestDataAfterShutdown has data come in SHUTDOWN-SENT: it is answered with a SHUTDOWN at once, and a SACK where there
 // are gaps or duplicates, and T2 begins anew (RFC 9260 section 9.2).
 func TestDataAfterShutdown(t *testing.T) {

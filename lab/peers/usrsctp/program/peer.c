@@ -17,6 +17,7 @@
  */
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -46,13 +47,14 @@ enum { MAX_ADDRESSES = 8, MAX_STREAMS = 64, MAX_MESSAGE = 1 << 20 };
 static struct {
 	long port, peer_port, udp, peer_udp;
 	long rto_initial, rto_min, rto_max, heartbeat, sack_delay;
-	long path_max_retrans, potentially_failed, association_max_retrans;
+	long path_max_retrans, potentially_failed, association_max_retrans, max_init_retrans;
 	long streams, interleaving, no_delay, send_buffer, receive_buffer, burst, mtu;
 	long source, echo, messages, hash, size, largest, count, seconds, gap;
 } set = {
 	.port = 5000, .peer_port = 5000,
 	.rto_initial = -1, .rto_min = -1, .rto_max = -1, .heartbeat = -1, .sack_delay = -1,
 	.path_max_retrans = -1, .potentially_failed = -1, .association_max_retrans = -1,
+	.max_init_retrans = -1,
 	.streams = 4, .no_delay = 1, .send_buffer = -1, .receive_buffer = -1, .burst = -1,
 	.size = 1000,
 };
@@ -73,6 +75,7 @@ static const struct {
 	{ "path-max-retrans", &set.path_max_retrans },
 	{ "potentially-failed", &set.potentially_failed }, /* errors borne; -1: off */
 	{ "association-max-retrans", &set.association_max_retrans },
+	{ "max-init-retrans", &set.max_init_retrans },
 	{ "streams", &set.streams },
 	{ "interleaving", &set.interleaving },
 	{ "no-delay", &set.no_delay },
@@ -213,6 +216,7 @@ static void set_sizes(void)
 	int on = 1, buffer, interleave = 2;
 
 	init.sinit_num_ostreams = init.sinit_max_instreams = set.streams;
+	init.sinit_max_attempts = set.max_init_retrans > 0 ? set.max_init_retrans : 0;
 	option(SCTP_INITMSG, &init, sizeof(init), "streams");
 	if (set.no_delay)
 		option(SCTP_NODELAY, &on, sizeof(on), "no delay");
@@ -243,6 +247,42 @@ static void set_events(void)
 	option(SCTP_RECVRCVINFO, &on, sizeof(on), "information");
 }
 
+/* waits reports whether a thread of this process waits for something. */
+static int waits(const char *id, const char *name)
+{
+	char path[64], line[64], wanted[32];
+	FILE *f;
+	int yes;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%.16s/stat", id);
+	snprintf(wanted, sizeof(wanted), "(%s) S ", name);
+	if (!(f = fopen(path, "r")))
+		return 0;
+	yes = fgets(line, sizeof(line), f) && strstr(line, wanted);
+	fclose(f);
+	return yes;
+}
+
+/*
+ * await_thread waits until a thread of the library waits for work. That which
+ * changes addresses does not look for any before: what came while it started, on
+ * a busy machine, would never be done.
+ */
+static void await_thread(const char *name)
+{
+	struct dirent *task;
+	DIR *tasks;
+	int yes;
+
+	for (yes = 0; !yes; usleep(1000)) {
+		if (!(tasks = opendir("/proc/self/task")))
+			fail("threads");
+		while (!yes && (task = readdir(tasks)))
+			yes = waits(task->d_name, name);
+		closedir(tasks);
+	}
+}
+
 /* set_up makes the socket, with its addresses. */
 static void set_up(void)
 {
@@ -250,6 +290,7 @@ static void set_up(void)
 	int i;
 
 	usrsctp_init(set.udp, NULL, NULL);
+	await_thread("SCTP iterator");
 	usrsctp_sysctl_set_sctp_ecn_enable(0);
 	sock = usrsctp_socket(AF_INET6, SOCK_SEQPACKET, IPPROTO_SCTP, NULL, NULL, 0, NULL);
 	if (!sock)
@@ -535,6 +576,15 @@ static void set_peer_primary(const struct sockaddr_storage *a)
 		perror("peer primary");
 }
 
+/* probe sends a heartbeat to an address of the peer. */
+static void probe(const struct sockaddr_storage *a)
+{
+	struct sctp_paddrparams path = { .spp_address = *a, .spp_assoc_id = association, .spp_flags = SPP_HB_DEMAND };
+
+	if (usrsctp_setsockopt(sock, IPPROTO_SCTP, SCTP_PEER_ADDR_PARAMS, &path, sizeof(path)) < 0)
+		perror("probe");
+}
+
 static void bind_more(const struct sockaddr_storage *a, int how)
 {
 	if (usrsctp_bindx(sock, (struct sockaddr *)a, 1, how) < 0)
@@ -554,6 +604,7 @@ static void order(const char *line)
 	char word[32], argument[64];
 	struct sockaddr_storage a;
 	int n = sscanf(line, "%31s %63s", word, argument);
+	int of_peer = n == 2 && (!strcmp(word, "primary") || !strcmp(word, "probe"));
 
 	if (n == 1 && !strcmp(word, "summary"))
 		traffic();
@@ -563,10 +614,12 @@ static void order(const char *line)
 		leave(SCTP_EOF);
 	else if (n == 1 && !strcmp(word, "abort"))
 		leave(SCTP_ABORT);
-	else if (n < 2 || !address(argument, strcmp(word, "primary") ? set.port : set.peer_port, &a))
+	else if (n < 2 || !address(argument, of_peer ? set.peer_port : set.port, &a))
 		fprintf(stderr, "unknown order: %s", line);
 	else if (!strcmp(word, "primary")) /* of the peer, to send to */
 		set_primary(&a);
+	else if (!strcmp(word, "probe"))
+		probe(&a);
 	else if (!strcmp(word, "peer-primary")) /* of ours, for the peer to send to */
 		set_peer_primary(&a);
 	else if (!strcmp(word, "add"))
