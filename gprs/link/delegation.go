@@ -14,7 +14,7 @@ import (
 // (RFC 8415 section 6.3). The server asks for each IA_PD of a message.
 type Delegations interface {
 	// Delegate does a step for an association. ok is false if there is no prefix for it, or
-	// of Extend and Release no binding.
+	// of the steps from Extend on no binding.
 	Delegate(Step, Association) (d Delegated, ok bool)
 }
 
@@ -27,6 +27,7 @@ const (
 	Commit              // to have it from now on
 	Extend              // to keep it
 	Release             // to have it no more
+	Look                // nothing yet: the server asks what it has
 )
 
 // Association is an IA_PD of a client: who it is, and which of its own.
@@ -61,10 +62,11 @@ const (
 	longestAssociation = 4 + 12 + 4 + 25 + 4 + 1 + 8
 )
 
-// association is an IA of a message; options lie behind its times.
+// association is an IA of a message, with the options behind its times, which are whole.
 type association struct {
-	code uint16
-	iaid uint32
+	code    uint16
+	iaid    uint32
+	options []byte
 }
 
 // addAssociation notes an IA (RFC 8415 sections 21.4, 21.5 and 21.21), whose options must be
@@ -78,7 +80,7 @@ func (q *question) addAssociation(code uint16, v []byte) bool {
 		return false
 	}
 	if q.count < len(q.associations) {
-		q.associations[q.count] = association{code, binary.BigEndian.Uint32(v)}
+		q.associations[q.count] = association{code, binary.BigEndian.Uint32(v), v[fixed:]}
 	}
 	q.count++
 	return true
@@ -148,7 +150,14 @@ func (r *Router) stateful(b []byte, l Link, to netip.Addr, q *question) ([]byte,
 			b = appendNone(b, a, step)
 			continue
 		}
-		d, ok := l.Delegations.Delegate(step, Association{q.client[4:], a.iaid, q.exclude})
+		of := Association{q.client[4:], a.iaid, q.exclude}
+		var d Delegated
+		var ok bool
+		if step == Release {
+			ok = a.release(l.Delegations, of)
+		} else {
+			d, ok = l.Delegations.Delegate(step, of)
+		}
 		given = given || ok
 		switch {
 		case !ok:

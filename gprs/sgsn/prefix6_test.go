@@ -152,7 +152,7 @@ type oneLAN struct{ steps []link.Step }
 
 func (d *oneLAN) Delegate(s link.Step, a link.Association) (link.Delegated, bool) {
 	d.steps = append(d.steps, s)
-	return link.Delegated{Prefix: lan, Excluded: lanLink, Lifetime: 1000 * time.Second}, a.Exclude || s == link.Release
+	return link.Delegated{Prefix: lan, Excluded: lanLink, Lifetime: 1000 * time.Second}, a.Exclude || s >= link.Release
 }
 
 // TestPrefix asks the router of this project for a prefix, extends it, and gives it back; packets from it and to it
@@ -211,7 +211,7 @@ func TestPrefix(t *testing.T) {
 		if w.none(); w.drops("foreign_source") != 1 {
 			t.Error("a packet of what was given back passed")
 		}
-		want := []link.Step{link.Offer, link.Commit, link.Extend, link.Extend, link.Extend, link.Release}
+		want := []link.Step{link.Offer, link.Commit, link.Extend, link.Extend, link.Extend, link.Look, link.Release}
 		if !slices.Equal(d.steps, want) || w.e.stats.PrefixRequests != 6 || w.e.stats.PrefixReplies != 6 {
 			t.Errorf("steps %v, %+v", d.steps, w.e.stats)
 		}
