@@ -17,8 +17,9 @@ import (
 
 // Messages of DHCPv6, and what a client wants.
 const (
-	dhcpSolicit, dhcpRequest, dhcpRenew, dhcpRelease = 1, 3, 5, 8
-	knowsExclude                                     = true
+	dhcpSolicit, dhcpRequest = link.MessageSolicit, link.MessageRequest
+	dhcpRenew, dhcpRelease   = link.MessageRenew, link.MessageRelease
+	knowsExclude             = true
 )
 
 // delegatingWorld has /56es for the contexts of inet6.

@@ -48,14 +48,6 @@ type Delegated struct {
 }
 
 const (
-	optionPrefix      = 26
-	optionRapidCommit = 14
-	optionSolMaxRT    = 82
-
-	noAddresses = 2 // statuses
-	noBinding   = 3
-	noPrefixes  = 6
-
 	// maxAssociations is how many a message may have: an answer to all fits a packet.
 	maxAssociations = 8
 	// longestAssociation is an answer to one: with a prefix and what is left out of it.
@@ -73,10 +65,10 @@ type association struct {
 // whole. Those beyond the bound are counted.
 func (q *question) addAssociation(code uint16, v []byte) bool {
 	fixed := 12
-	if code == optionIATA {
+	if code == OptionIATA {
 		fixed = 4
 	}
-	if len(v) < fixed || !wholeOptions(v[fixed:], code == optionIAPD) {
+	if len(v) < fixed || !wholeOptions(v[fixed:], code == OptionIAPD) {
 		return false
 	}
 	if q.count < len(q.associations) {
@@ -94,7 +86,7 @@ func wholeOptions(b []byte, prefixes bool) bool {
 			return false
 		}
 		end := 4 + int(binary.BigEndian.Uint16(b[2:]))
-		if prefixes && binary.BigEndian.Uint16(b) == optionPrefix {
+		if prefixes && binary.BigEndian.Uint16(b) == OptionPrefix {
 			const fixed = 4 + 25
 			if end < fixed || b[12] > 128 || !wholeOptions(b[fixed:end], false) {
 				return false
@@ -109,9 +101,9 @@ func wholeOptions(b []byte, prefixes bool) bool {
 // Addresses are made from advertisements alone (RFC 6459 section 5.2), so that there is
 // nothing to confirm or decline.
 func (r *Router) checkStateful(q *question) Verdict {
-	named := q.kind == dhcpRequest || q.kind == dhcpRenew || q.kind == dhcpRelease
+	named := q.kind == MessageRequest || q.kind == MessageRenew || q.kind == MessageRelease
 	switch {
-	case q.kind == dhcpConfirm, q.kind == dhcpDecline:
+	case q.kind == MessageConfirm, q.kind == MessageDecline:
 		return DHCPStateful
 	case q.client == nil, named != (q.server != nil):
 		return DHCPMalformed
@@ -132,17 +124,17 @@ func (r *Router) stateful(b []byte, l Link, to netip.Addr, q *question) ([]byte,
 	b = r.beginReply(b, to, q)
 	step := Extend
 	switch {
-	case q.kind == dhcpSolicit && !q.rapid:
+	case q.kind == MessageSolicit && !q.rapid:
 		step = Offer
-	case q.kind == dhcpSolicit, q.kind == dhcpRequest:
+	case q.kind == MessageSolicit, q.kind == MessageRequest:
 		step = Commit
-	case q.kind == dhcpRelease:
+	case q.kind == MessageRelease:
 		step = Release
 		b = appendStatus(b, 0)
 	}
 	given := false
 	for _, a := range q.associations[:q.count] {
-		if a.code != optionIAPD {
+		if a.code != OptionIAPD {
 			b = appendNone(b, a, step)
 			continue
 		}
@@ -167,12 +159,12 @@ func (r *Router) stateful(b []byte, l Link, to netip.Addr, q *question) ([]byte,
 		}
 	}
 	switch {
-	case q.kind != dhcpSolicit || !given:
+	case q.kind != MessageSolicit || !given:
 	case q.rapid: // RFC 8415 section 18.3.1
-		b[start+packet.IPv6HeaderLen+packet.UDPHeaderLen] = dhcpReply
-		b = appendOption(b, optionRapidCommit, 0)
+		b[start+packet.IPv6HeaderLen+packet.UDPHeaderLen] = MessageReply
+		b = appendOption(b, OptionRapidCommit, 0)
 	default: // the link has two ends: there is no other server to wait for
-		b = append(appendOption(b, optionPrefer, 1), mostPreferred)
+		b = append(appendOption(b, OptionPreference, 1), MostPreferred)
 	}
 	v := DHCPReplied
 	if given {
@@ -184,14 +176,14 @@ func (r *Router) stateful(b []byte, l Link, to netip.Addr, q *question) ([]byte,
 // appendNone appends an association for which there is nothing, and why (RFC 8415 sections
 // 18.3.2 to 18.3.7).
 func appendNone(b []byte, a association, s Step) []byte {
-	status, fixed := uint16(noAddresses), 12
-	if a.code == optionIAPD {
-		status = noPrefixes
+	status, fixed := uint16(StatusNoAddresses), 12
+	if a.code == OptionIAPD {
+		status = StatusNoPrefixes
 	}
 	if s >= Extend {
-		status = noBinding
+		status = StatusNoBinding
 	}
-	if a.code == optionIATA {
+	if a.code == OptionIATA {
 		fixed = 4
 	}
 	b = binary.BigEndian.AppendUint32(appendOption(b, a.code, fixed+6), a.iaid)
@@ -199,7 +191,7 @@ func appendNone(b []byte, a association, s Step) []byte {
 }
 
 func appendStatus(b []byte, status uint16) []byte {
-	return binary.BigEndian.AppendUint16(appendOption(b, optionStatus, 2), status)
+	return binary.BigEndian.AppendUint16(appendOption(b, OptionStatus, 2), status)
 }
 
 // appendDelegated appends an association with its prefix, to be extended after half of its
@@ -207,9 +199,9 @@ func appendStatus(b []byte, status uint16) []byte {
 func appendDelegated(b []byte, a association, d Delegated) []byte {
 	seconds := uint32(d.Lifetime / time.Second)
 	raw, excluded := d.Prefix.Addr().As16(), AppendExcluded(nil, d.Prefix, d.Excluded)
-	b = binary.BigEndian.AppendUint32(appendOption(b, optionIAPD, 12+4+25+len(excluded)), a.iaid)
+	b = binary.BigEndian.AppendUint32(appendOption(b, OptionIAPD, 12+4+25+len(excluded)), a.iaid)
 	b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, seconds/2), uint32(uint64(seconds)*4/5))
-	b = appendOption(b, optionPrefix, 25+len(excluded))
+	b = appendOption(b, OptionPrefix, 25+len(excluded))
 	b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, seconds), seconds)
 	b = append(append(b, byte(d.Prefix.Bits())), raw[:]...)
 	return append(b, excluded...)

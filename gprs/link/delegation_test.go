@@ -122,7 +122,7 @@ func TestDelegation(t *testing.T) {
 		var d oneDelegation
 		l := terminal
 		l.Delegations = &d
-		b, v := delegating(t).Answer(nil, l, &s, question6(dhcpServers, row.kind, testutil.Unhex(t, row.options)), start)
+		b, v := delegating(t).Answer(nil, l, &s, question6(DHCPServers, row.kind, testutil.Unhex(t, row.options)), start)
 		if v != row.want || (len(b) > 0) != (row.answer != "") {
 			t.Errorf("%s: %v, want %v; %x", row.name, v, row.want, b)
 			continue
@@ -159,7 +159,7 @@ func TestRelease(t *testing.T) {
 		var d oneDelegation
 		l := terminal
 		l.Delegations = &d
-		b, _ := delegating(t).Answer(nil, l, &s, question6(dhcpServers, dhcpRelease, testutil.Unhex(t, clientID+serverID+row.options)), start)
+		b, _ := delegating(t).Answer(nil, l, &s, question6(DHCPServers, MessageRelease, testutil.Unhex(t, clientID+serverID+row.options)), start)
 		if want := testutil.Unhex(t, "07 abcdef"+serverID+clientID+success+row.answer); string(dhcpOf(t, b)) != string(want) {
 			t.Errorf("%s:\n%x, want\n%x", row.name, dhcpOf(t, b), want)
 		}

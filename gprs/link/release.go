@@ -18,13 +18,13 @@ func (a *association) release(from Delegations, of Association) (ok bool) {
 	}
 	named, its := false, false
 	for code, v := range allOptions(a.options) {
-		if code != optionPrefix {
+		if code != OptionPrefix {
 			continue
 		}
 		p := netip.PrefixFrom(netip.AddrFrom16([16]byte(v[9:])), int(v[8])).Masked()
 		named, its = true, its || p == has.Prefix
 		for code, v := range allOptions(v[25:]) {
-			if excluded, ok := ParseExcluded(p, v); code == optionExclude && ok && excluded != has.Excluded {
+			if excluded, ok := ParseExcluded(p, v); code == OptionExclude && ok && excluded != has.Excluded {
 				return false
 			}
 		}

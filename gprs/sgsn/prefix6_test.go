@@ -73,11 +73,11 @@ func (w *world) asks(kind byte) (a asked6) {
 	a = asked6{kind: m[8], packet: q, id: hex.EncodeToString(m[9:12])}
 	eachDHCP6(m[12:], func(code uint16, v []byte) {
 		switch code {
-		case dhcp6ClientID:
+		case link.OptionClientID:
 			if !slices.Equal(v, duid(attachment(gtp.V1, gtp.PDPTypeIPv6).IMSI)) {
 				w.t.Errorf("it calls itself %x", v)
 			}
-		case dhcp6Elapsed:
+		case link.OptionElapsed:
 			a.elapsed = time.Duration(binary.BigEndian.Uint16(v)) * 10 * time.Millisecond
 		default:
 			a.options += fmt.Sprintf("%04x%04x%x", code, len(v), v)
