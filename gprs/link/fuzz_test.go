@@ -22,6 +22,7 @@ func FuzzAnswer(f *testing.F) {
 		question6(DHCPServers, 11, goldenOptions(f)), question6(RouterAddress, 1, goldenOptions(f)),
 		question6(DHCPServers, 1, testutil.Unhex(f, clientID+pdHint+rapid+exclude)), question6(DHCPServers, 3, testutil.Unhex(f, clientID+serverID+pd7+addresses+temporary)),
 		question6(DHCPServers, 5, testutil.Unhex(f, clientID+serverID+pd7+pd8+wantsAll)), question6(DHCPServers, 8, testutil.Unhex(f, clientID+serverID+pd7)),
+		question6(DHCPServers, 8, testutil.Unhex(f, clientID+serverID+newOut+its+exclude)),
 		behind(solicitation(terminal.Address()), packet.ProtoHopByHop, 1, 4, 0, 0, 0, 0),
 	} {
 		f.Add([]byte(p))
