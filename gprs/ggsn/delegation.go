@@ -179,7 +179,7 @@ func (d *delegator) Delegate(step link.Step, to link.Association) (link.Delegate
 	switch {
 	case own.IsValid():
 		given.Prefix, given.Excluded = own, netip.Prefix{}
-	case step == link.Extend && was.prefix != lease, step < link.Extend && !to.Exclude:
+	case step >= link.Extend && was.prefix != lease, step < link.Extend && !to.Exclude:
 		given.Prefix, given.Excluded = otherHalf(lease), netip.Prefix{}
 	}
 	before := e.delegated(h, d.call.at)

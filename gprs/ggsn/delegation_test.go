@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/gprs/link"
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
 // Messages of DHCPv6, and what a client wants.
 const (
-	dhcpSolicit, dhcpRequest, dhcpRenew, dhcpRelease = 1, 3, 5, 8
-	knowsExclude                                     = true
+	dhcpSolicit, dhcpRequest = link.MessageSolicit, link.MessageRequest
+	dhcpRenew, dhcpRelease   = link.MessageRenew, link.MessageRelease
+	knowsExclude             = true
 )
 
 // delegatingWorld has /56es for the contexts of inet6.
@@ -33,7 +35,22 @@ func delegate(s *Settings) {
 // answer, and the octets of what is left out of it.
 func (w *world) dhcp(c context, kind, client byte, exclude bool) (p netip.Prefix, excluded []byte) {
 	w.Helper()
-	m := []byte{kind, 1, 2, 3, 0, 1, 0, 4, 0, 3, 0, client, 0, 25, 0, 12, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0}
+	answer := w.dhcpWith(c, kind, client, exclude)
+	for o := answer; len(o) >= 4; o = o[4+binary.BigEndian.Uint16(o[2:]):] {
+		if v := o[4 : 4+binary.BigEndian.Uint16(o[2:])]; o[1] == 25 && v[13] == 26 {
+			v = v[16:]
+			p = netip.PrefixFrom(netip.AddrFrom16([16]byte(v[9:25])), int(v[8]))
+			excluded = v[25:]
+		}
+	}
+	return p, excluded
+}
+
+// dhcpWith is dhcp with options in the IA_PD, and returns those of the answer.
+func (w *world) dhcpWith(c context, kind, client byte, exclude bool, options ...byte) []byte {
+	w.Helper()
+	m := []byte{kind, 1, 2, 3, 0, 1, 0, 4, 0, 3, 0, client, 0, 25, 0, byte(12 + len(options)), 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0}
+	m = append(m, options...)
 	if kind != dhcpSolicit {
 		id := w.e.settings.UUID
 		m = append(append(m, 0, 2, 0, 18, 0, 4), id[:]...)
@@ -49,14 +66,14 @@ func (w *world) dhcp(c context, kind, client byte, exclude bool) (p netip.Prefix
 	if ip == nil {
 		w.Fatalf("no answer to %d: dropped %v", kind, w.dropped())
 	}
-	for o := ip[52:]; len(o) >= 4; o = o[4+binary.BigEndian.Uint16(o[2:]):] {
-		if v := o[4 : 4+binary.BigEndian.Uint16(o[2:])]; o[1] == 25 && v[13] == 26 {
-			v = v[16:]
-			p = netip.PrefixFrom(netip.AddrFrom16([16]byte(v[9:25])), int(v[8]))
-			excluded = v[25:]
-		}
-	}
-	return p, excluded
+	return ip[52:]
+}
+
+// iaPrefix is the option of a prefix, with what is left out of it.
+func iaPrefix(p, excluded netip.Prefix) []byte {
+	raw, out := p.Addr().As16(), link.AppendExcluded(nil, p, excluded)
+	b := append([]byte{0, 26, 0, byte(25 + len(out)), 11: 0}, byte(p.Bits()))
+	return append(append(b, raw[:]...), out...)
 }
 
 // at is an address of a prefix: the last but some of it.
@@ -143,6 +160,43 @@ func TestDelegation(t *testing.T) {
 			w.remove(d.TEIDControl.Value, 5, true)
 			w.empty()
 		})
+	}
+}
+
+// TestDelegationReleased: a client keeps what it has where it gives back something else, or leaves something new
+// out of it (RFC 8415 section 18.3.7, RFC 6603 section 6.2); its own it has no more, whichever half that is.
+func TestDelegationReleased(t *testing.T) {
+	noBinding := []byte{0, 25, 0, 18, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 13, 0, 2, 0, 3}
+	for _, exclude := range []bool{knowsExclude, !knowsExclude} {
+		w := delegatingWorld(t)
+		c := w.open(1, "inet6", gtp.PDPTypeIPv6)
+		if got := w.dhcpWith(c, dhcpRelease, 1, exclude); !bytes.Contains(got, noBinding) {
+			t.Errorf("before there is any: %x", got)
+		}
+		p, _ := w.dhcp(c, dhcpRequest, 1, exclude)
+		var own netip.Prefix
+		if exclude {
+			own = netip.PrefixFrom(c.six(), 64).Masked()
+		}
+		last := netip.PrefixFrom(at(p), 64).Masked()
+		for _, row := range []struct {
+			name      string
+			client    byte
+			names     []byte
+			noBinding bool
+			left      netip.Prefix
+		}{
+			{"another client", 2, iaPrefix(p, own), true, p},
+			{"another prefix", 1, iaPrefix(netip.MustParsePrefix("2001:db8:f000::/56"), netip.Prefix{}), false, p},
+			{"a new exclusion", 1, iaPrefix(p, last), true, p},
+			{"its own", 1, iaPrefix(p, own), false, netip.Prefix{}},
+			{"its own again", 1, iaPrefix(p, own), true, netip.Prefix{}},
+		} {
+			got := w.dhcpWith(c, dhcpRelease, row.client, exclude, row.names...)
+			if bytes.Contains(got, noBinding) != row.noBinding || w.only().Delegated6 != row.left {
+				t.Errorf("%s of %v: %x, and it has %v", row.name, p, got, w.only().Delegated6)
+			}
+		}
 	}
 }
 

@@ -93,16 +93,17 @@ func (f *further) giveBack(a *access) {
 }
 
 // hands reports whether prev has a /64 that the session in its place may have of the same leases: of those that the
-// settings still have.
+// settings still have, and that are no other subscriber's by now.
 func (e *Engine) hands(prev, next *session, n uint64, static bool) bool {
 	if prev == nil || prev.apn != next.apn || !prev.has.has(TypeIPv6) {
 		return false
 	}
-	if l := e.accessPoint(prev).single6(static); l.pool == nil || !l.pool.Has(netip.PrefixFrom(addr6(n, 0), prefixBits)) {
+	a, p := e.accessPoint(prev), netip.PrefixFrom(addr6(n, 0), prefixBits)
+	if l := a.single6(static); l.pool == nil || !l.pool.Has(p) || e.foreign(next, a, p) {
 		return false
 	}
 	more := e.furtherOf(prev)
-	return more.has(n, static) || prev.prefix == n && prev.marked(markStatic6) == static && e.accessPoint(prev).leases6(prev).bits == prefixBits
+	return more.has(n, static) || prev.prefix == n && prev.marked(markStatic6) == static && a.leases6(prev).bits == prefixBits
 }
 
 // hand has prev, in whose place a session comes, let go of the prefixes that this goes on with.

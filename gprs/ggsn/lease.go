@@ -25,7 +25,7 @@ func (e *Engine) lease(s, prev *session, asks *gtp.EndUserAddress, g *Grant, c c
 		}
 		part := g.partOf(TypeIPv4)
 		p, cause := e.take(s, a, a.leases4(s), part, asked, isFixed, c)
-		if cause != 0 && prev.mayHand(TypeIPv4, markStatic4, s) && a.leases4(s).mayKeep(prev.lease4(), part, asked, isFixed) {
+		if cause != 0 && prev.mayHand(TypeIPv4, markStatic4, s) && e.mayKeep(s, a.leases4(s), prev.lease4(), part, asked, isFixed) {
 			p, cause, kept = prev.lease4(), 0, TypeIPv4
 		}
 		if cause != 0 {
@@ -40,7 +40,7 @@ func (e *Engine) lease(s, prev *session, asks *gtp.EndUserAddress, g *Grant, c c
 		}
 		part := g.partOf(TypeIPv6)
 		p, cause := e.take(s, a, a.leases6(s), part, asked, isFixed, c)
-		if cause != 0 && prev.mayHand(TypeIPv6, markStatic6, s) && a.leases6(s).mayKeep(a.lease6(prev), part, asked, isFixed) {
+		if cause != 0 && prev.mayHand(TypeIPv6, markStatic6, s) && e.mayKeep(s, a.leases6(s), a.lease6(prev), part, asked, isFixed) {
 			p, cause, kept = a.lease6(prev), 0, kept|TypeIPv6
 		}
 		fresh := (TypeIPv4 | TypeIPv6) &^ kept
@@ -107,9 +107,10 @@ func (s *session) mayHand(t Types, static marks, next *session) bool {
 	return s != nil && s.has.has(t) && s.apn == next.apn && s.marked(static) == next.marked(static)
 }
 
-// mayKeep reports whether a lease that is used can be what a terminal asks for.
-func (l *leases) mayKeep(p netip.Prefix, part string, asked netip.Addr, isFixed bool) bool {
-	return len(l.named) > 0 && (isFixed && l.pool.Has(p) && p == leaseOf(asked) || !isFixed && l.pool.HasOf(part, p))
+// mayKeep reports whether a lease that is used can be what a terminal asks for. One that is another subscriber's by
+// now cannot, or he would never get it.
+func (e *Engine) mayKeep(s *session, l *leases, p netip.Prefix, part string, asked netip.Addr, isFixed bool) bool {
+	return len(l.named) > 0 && !e.foreign(s, e.accessPoint(s), p) && (isFixed && l.pool.Has(p) && p == leaseOf(asked) || !isFixed && l.pool.HasOf(part, p))
 }
 
 // giveBack ends the leases of a session, but for those that another goes on with.

@@ -209,6 +209,28 @@ func TestPoliced(t *testing.T) {
 	}
 }
 
+// TestSubscriberPoliced holds a subscriber to rates of its own, where these are lower than those of the access
+// point, and another one to what the access point has.
+func TestSubscriberPoliced(t *testing.T) {
+	w := newWorld(t, func(s *Settings) {
+		s.APNs[0].MaxUp, s.APNs[0].MaxDown = 3200, 1600
+		own := Service{APN: "internet", Rates: Rates{Up: 1600, Down: 3200}}
+		s.Subscribers = subscribersOf(map[gtp.IMSI]Subscription{testIMSI(1): {APNs: []Service{own}}, testIMSI(2): {}})
+	})
+	for n, want := range map[int]struct{ granted, up, down int }{1: {1600, 240, 240}, 2: {3200, 480, 240}} {
+		before := w.e.stats.Dropped[OverRate]
+		c := w.openAs(n, profile(gtp.ClassBackground, 8640, 8640), nil)
+		w.tick(time.Second)
+		up, down := w.second(c, false), w.second(c, true)
+		if up < want.up-3 || up > want.up+3 || down < want.down-3 || down > want.down+3 {
+			t.Errorf("subscriber %d: %d up and %d down passed, want %d and %d", n, up, down, want.up, want.down)
+		}
+		if over := w.e.stats.Dropped[OverRate] - before; over != uint64(2000-up-down) {
+			t.Errorf("subscriber %d: %d dropped over the rate, %d and %d passed", n, over, up, down)
+		}
+	}
+}
+
 // TestAMBRAnswered: who asks for rates of all contexts is told what they are.
 func TestAMBRAnswered(t *testing.T) {
 	w := limited(t, func(a *APN) { a.AMBRUp = 1600 })

@@ -114,6 +114,64 @@ func TestStaticReload(t *testing.T) {
 	}
 }
 
+// TestStaticReloadAgain: who has an address that a reload makes somebody else's does not get it once more when he
+// comes again in place of his own session, whichever way he had come by it; the session that he has stays.
+func TestStaticReloadAgain(t *testing.T) {
+	four, six := netip.MustParseAddr(own4), netip.MustParsePrefix(own6)
+	const elsewhere = "2001:db8:7000:1::/64"
+	for _, row := range []struct {
+		name  string
+		kind  gtp.PDPType
+		asked gtp.EndUserAddress
+		grant Grant
+	}{
+		{"asked for, IPv4", gtp.PDPTypeIPv4, gtp.EndUserAddress{IPv4: four}, Grant{}},
+		{"asked for, IPv6", gtp.PDPTypeIPv6, gtp.EndUserAddress{IPv6: six.Addr()}, Grant{}},
+		{"granted, IPv4", gtp.PDPTypeIPv4, gtp.EndUserAddress{}, Grant{Address4: four}},
+		{"granted, IPv6", gtp.PDPTypeIPv6, gtp.EndUserAddress{}, Grant{Prefix6: six}},
+		{"granted as a further one", gtp.PDPTypeIPv6, gtp.EndUserAddress{}, grantOfPrefixes(elsewhere, own6)},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newAuthorized(t, nil)
+			comes := func(g Grant) (c context) {
+				m := w.createRequest(testIMSI(2), "dual", row.kind)
+				m.EndUserAddress.Value = row.asked
+				m.EndUserAddress.Value.Type = row.kind
+				_, a := w.asks(m)
+				w.answer(w.authorize(a.Ticket, g), &c.CreateResponse)
+				return c
+			}
+			first := comes(row.grant)
+			if again := comes(row.grant); !first.Cause.Accepted() || !again.Cause.Accepted() {
+				t.Fatalf("before: %v, %v", first.Cause, again.Cause)
+			} else {
+				first = again
+			}
+			s := w.e.settings
+			withStatic(&s)
+			w.takes(s)
+			had := w.only()
+			if c := comes(row.grant); c.Cause != gtp.CauseUnknownPDPType {
+				t.Errorf("again: %v, %v", c.Cause, c.EndUserAddress.Value)
+			}
+			if row.grant.Further6 != nil { // the same as its first one
+				if c := comes(Grant{Prefix6: six}); c.Cause != gtp.CauseUnknownPDPType {
+					t.Errorf("again as the first: %v", c.Cause)
+				}
+			}
+			if has := w.only(); has.ChargingID != had.ChargingID {
+				t.Error("the session has ended")
+			}
+			w.remove(first.TEIDControl.Value, 5, true)
+			_, a := w.asks(w.createRequest(testIMSI(1), "dual", row.kind))
+			var r gtp.CreateResponse
+			if w.answer(w.authorize(a.Ticket, Grant{}), &r); r.EndUserAddress.Value.IPv4 != four && !six.Contains(r.EndUserAddress.Value.IPv6) {
+				t.Errorf("whose it is gets %v, %v", r.Cause, r.EndUserAddress.Value)
+			}
+		})
+	}
+}
+
 // TestStaticSettings refuses addresses that are of no static pool, or of two subscribers.
 func TestStaticSettings(t *testing.T) {
 	for _, row := range []struct {

@@ -20,7 +20,7 @@ func BenchmarkAdvertise(b *testing.B) {
 
 func BenchmarkAnswerDHCP(b *testing.B) {
 	r := router(b)
-	p := question6(dhcpServers, 11, goldenOptions(b))
+	p := question6(DHCPServers, 11, goldenOptions(b))
 	buffer := make([]byte, 0, packet.MinMTU)
 	var s State
 	now := start

@@ -14,7 +14,7 @@ import (
 // (RFC 8415 section 6.3). The server asks for each IA_PD of a message.
 type Delegations interface {
 	// Delegate does a step for an association. ok is false if there is no prefix for it, or
-	// of Extend and Release no binding.
+	// of the steps from Extend on no binding.
 	Delegate(Step, Association) (d Delegated, ok bool)
 }
 
@@ -27,6 +27,7 @@ const (
 	Commit              // to have it from now on
 	Extend              // to keep it
 	Release             // to have it no more
+	Look                // nothing yet: the server asks what it has
 )
 
 // Association is an IA_PD of a client: who it is, and which of its own.
@@ -47,38 +48,31 @@ type Delegated struct {
 }
 
 const (
-	optionPrefix      = 26
-	optionRapidCommit = 14
-	optionSolMaxRT    = 82
-
-	noAddresses = 2 // statuses
-	noBinding   = 3
-	noPrefixes  = 6
-
 	// maxAssociations is how many a message may have: an answer to all fits a packet.
 	maxAssociations = 8
 	// longestAssociation is an answer to one: with a prefix and what is left out of it.
 	longestAssociation = 4 + 12 + 4 + 25 + 4 + 1 + 8
 )
 
-// association is an IA of a message; options lie behind its times.
+// association is an IA of a message, with the options behind its times, which are whole.
 type association struct {
-	code uint16
-	iaid uint32
+	code    uint16
+	iaid    uint32
+	options []byte
 }
 
 // addAssociation notes an IA (RFC 8415 sections 21.4, 21.5 and 21.21), whose options must be
 // whole. Those beyond the bound are counted.
 func (q *question) addAssociation(code uint16, v []byte) bool {
 	fixed := 12
-	if code == optionIATA {
+	if code == OptionIATA {
 		fixed = 4
 	}
-	if len(v) < fixed || !wholeOptions(v[fixed:], code == optionIAPD) {
+	if len(v) < fixed || !wholeOptions(v[fixed:], code == OptionIAPD) {
 		return false
 	}
 	if q.count < len(q.associations) {
-		q.associations[q.count] = association{code, binary.BigEndian.Uint32(v)}
+		q.associations[q.count] = association{code, binary.BigEndian.Uint32(v), v[fixed:]}
 	}
 	q.count++
 	return true
@@ -92,7 +86,7 @@ func wholeOptions(b []byte, prefixes bool) bool {
 			return false
 		}
 		end := 4 + int(binary.BigEndian.Uint16(b[2:]))
-		if prefixes && binary.BigEndian.Uint16(b) == optionPrefix {
+		if prefixes && binary.BigEndian.Uint16(b) == OptionPrefix {
 			const fixed = 4 + 25
 			if end < fixed || b[12] > 128 || !wholeOptions(b[fixed:end], false) {
 				return false
@@ -107,9 +101,9 @@ func wholeOptions(b []byte, prefixes bool) bool {
 // Addresses are made from advertisements alone (RFC 6459 section 5.2), so that there is
 // nothing to confirm or decline.
 func (r *Router) checkStateful(q *question) Verdict {
-	named := q.kind == dhcpRequest || q.kind == dhcpRenew || q.kind == dhcpRelease
+	named := q.kind == MessageRequest || q.kind == MessageRenew || q.kind == MessageRelease
 	switch {
-	case q.kind == dhcpConfirm, q.kind == dhcpDecline:
+	case q.kind == MessageConfirm, q.kind == MessageDecline:
 		return DHCPStateful
 	case q.client == nil, named != (q.server != nil):
 		return DHCPMalformed
@@ -130,17 +124,17 @@ func (r *Router) stateful(b []byte, l Link, to netip.Addr, q *question) ([]byte,
 	b = r.beginReply(b, to, q)
 	step := Extend
 	switch {
-	case q.kind == dhcpSolicit && !q.rapid:
+	case q.kind == MessageSolicit && !q.rapid:
 		step = Offer
-	case q.kind == dhcpSolicit, q.kind == dhcpRequest:
+	case q.kind == MessageSolicit, q.kind == MessageRequest:
 		step = Commit
-	case q.kind == dhcpRelease:
+	case q.kind == MessageRelease:
 		step = Release
 		b = appendStatus(b, 0)
 	}
 	given := false
 	for _, a := range q.associations[:q.count] {
-		if a.code != optionIAPD {
+		if a.code != OptionIAPD {
 			b = appendNone(b, a, step)
 			continue
 		}
@@ -148,7 +142,14 @@ func (r *Router) stateful(b []byte, l Link, to netip.Addr, q *question) ([]byte,
 			b = appendNone(b, a, step)
 			continue
 		}
-		d, ok := l.Delegations.Delegate(step, Association{q.client[4:], a.iaid, q.exclude})
+		of := Association{q.client[4:], a.iaid, q.exclude}
+		var d Delegated
+		var ok bool
+		if step == Release {
+			ok = a.release(l.Delegations, of)
+		} else {
+			d, ok = l.Delegations.Delegate(step, of)
+		}
 		given = given || ok
 		switch {
 		case !ok:
@@ -158,12 +159,12 @@ func (r *Router) stateful(b []byte, l Link, to netip.Addr, q *question) ([]byte,
 		}
 	}
 	switch {
-	case q.kind != dhcpSolicit || !given:
+	case q.kind != MessageSolicit || !given:
 	case q.rapid: // RFC 8415 section 18.3.1
-		b[start+packet.IPv6HeaderLen+packet.UDPHeaderLen] = dhcpReply
-		b = appendOption(b, optionRapidCommit, 0)
+		b[start+packet.IPv6HeaderLen+packet.UDPHeaderLen] = MessageReply
+		b = appendOption(b, OptionRapidCommit, 0)
 	default: // the link has two ends: there is no other server to wait for
-		b = append(appendOption(b, optionPrefer, 1), mostPreferred)
+		b = append(appendOption(b, OptionPreference, 1), MostPreferred)
 	}
 	v := DHCPReplied
 	if given {
@@ -175,14 +176,14 @@ func (r *Router) stateful(b []byte, l Link, to netip.Addr, q *question) ([]byte,
 // appendNone appends an association for which there is nothing, and why (RFC 8415 sections
 // 18.3.2 to 18.3.7).
 func appendNone(b []byte, a association, s Step) []byte {
-	status, fixed := uint16(noAddresses), 12
-	if a.code == optionIAPD {
-		status = noPrefixes
+	status, fixed := uint16(StatusNoAddresses), 12
+	if a.code == OptionIAPD {
+		status = StatusNoPrefixes
 	}
 	if s >= Extend {
-		status = noBinding
+		status = StatusNoBinding
 	}
-	if a.code == optionIATA {
+	if a.code == OptionIATA {
 		fixed = 4
 	}
 	b = binary.BigEndian.AppendUint32(appendOption(b, a.code, fixed+6), a.iaid)
@@ -190,7 +191,7 @@ func appendNone(b []byte, a association, s Step) []byte {
 }
 
 func appendStatus(b []byte, status uint16) []byte {
-	return binary.BigEndian.AppendUint16(appendOption(b, optionStatus, 2), status)
+	return binary.BigEndian.AppendUint16(appendOption(b, OptionStatus, 2), status)
 }
 
 // appendDelegated appends an association with its prefix, to be extended after half of its
@@ -198,9 +199,9 @@ func appendStatus(b []byte, status uint16) []byte {
 func appendDelegated(b []byte, a association, d Delegated) []byte {
 	seconds := uint32(d.Lifetime / time.Second)
 	raw, excluded := d.Prefix.Addr().As16(), AppendExcluded(nil, d.Prefix, d.Excluded)
-	b = binary.BigEndian.AppendUint32(appendOption(b, optionIAPD, 12+4+25+len(excluded)), a.iaid)
+	b = binary.BigEndian.AppendUint32(appendOption(b, OptionIAPD, 12+4+25+len(excluded)), a.iaid)
 	b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, seconds/2), uint32(uint64(seconds)*4/5))
-	b = appendOption(b, optionPrefix, 25+len(excluded))
+	b = appendOption(b, OptionPrefix, 25+len(excluded))
 	b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, seconds), seconds)
 	b = append(append(b, byte(d.Prefix.Bits())), raw[:]...)
 	return append(b, excluded...)

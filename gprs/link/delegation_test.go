@@ -5,6 +5,7 @@ package link
 import (
 	"encoding/hex"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,14 @@ const (
 	noAddr  = "0003 0012 00000001 00000000 00000000 000d 0002 0002"
 	noTemp  = "0004 000a 00000001 000d 0002 0002"
 	success = "000d 0002 0000"
+
+	// What is given back: the prefix of 57 bits, or that of 59 with what is left out of it, its own and another.
+	its     = "0019 0029 00000007 00000000 00000000 001a 0019 00000000 00000000 39 20010db8000601000000000000000000"
+	another = "0019 0029 00000007 00000000 00000000 001a 0019 00000000 00000000 39 20010db8000601800000000000000000"
+	leftOut = "0019 002f 00000007 00000000 00000000 001a 001f 00000000 00000000 3b 20010db8deadbee00000000000000000 0043 0002 40 78"
+	newOut  = "0019 002f 00000007 00000000 00000000 001a 001f 00000000 00000000 3b 20010db8deadbee00000000000000000 0043 0002 40 70"
+	emptied = "0019 002d 00000007 00000000 00000000 001a 001d 00000000 00000000 3b 20010db8deadbee00000000000000000 0043 0000"
+	noOut   = "0019 002f 00000007 00000000 00000000 001a 001f 00000000 00000000 39 20010db8000601000000000000000000 0043 0002 40 00"
 	alone   = "0007 0001 ff" // no other server is to be waited for
 )
 
@@ -113,7 +122,7 @@ func TestDelegation(t *testing.T) {
 		var d oneDelegation
 		l := terminal
 		l.Delegations = &d
-		b, v := delegating(t).Answer(nil, l, &s, question6(dhcpServers, row.kind, testutil.Unhex(t, row.options)), start)
+		b, v := delegating(t).Answer(nil, l, &s, question6(DHCPServers, row.kind, testutil.Unhex(t, row.options)), start)
 		if v != row.want || (len(b) > 0) != (row.answer != "") {
 			t.Errorf("%s: %v, want %v; %x", row.name, v, row.want, b)
 			continue
@@ -123,6 +132,39 @@ func TestDelegation(t *testing.T) {
 		}
 		if len(b) == 0 && len(d.steps) > 0 {
 			t.Errorf("%s: not answered, but steps %v", row.name, d.steps)
+		}
+	}
+}
+
+// TestRelease gives back what an association is bound to, and nothing else (RFC 8415 section 18.3.7): what a client
+// leaves out of it must be what it was told (RFC 6603 section 6.2).
+func TestRelease(t *testing.T) {
+	unbound7 := strings.Replace(unbound, "00000008", "00000007", 1)
+	for _, row := range []struct {
+		name, options string
+		released      bool
+		answer        string
+	}{
+		{"nothing named", pd7, true, ""},
+		{"its prefix", its, true, ""},
+		{"another prefix", another, false, ""},
+		{"not bound", pd8, false, unbound},
+		{"with what was left out", leftOut + exclude, true, ""},
+		{"with an exclusion that cannot be read", emptied + exclude, true, ""},
+		{"with a new exclusion", newOut + exclude, false, unbound7},
+		{"with one, and there was none", noOut, false, unbound7},
+		{"its own and one that is not bound", its + pd8, true, unbound},
+	} {
+		var s State
+		var d oneDelegation
+		l := terminal
+		l.Delegations = &d
+		b, _ := delegating(t).Answer(nil, l, &s, question6(DHCPServers, MessageRelease, testutil.Unhex(t, clientID+serverID+row.options)), start)
+		if want := testutil.Unhex(t, "07 abcdef"+serverID+clientID+success+row.answer); string(dhcpOf(t, b)) != string(want) {
+			t.Errorf("%s:\n%x, want\n%x", row.name, dhcpOf(t, b), want)
+		}
+		if got := slices.Contains(d.steps, Release); got != row.released {
+			t.Errorf("%s: released %v", row.name, got)
 		}
 	}
 }

@@ -11,52 +11,11 @@ import (
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
-// Ports and the group of DHCPv6 (RFC 8415 sections 7.1 and 7.2).
-const (
-	clientPort = 546
-	serverPort = 547
-)
-
-var dhcpServers = netip.MustParseAddr("ff02::1:2")
-
-// Messages from clients, and those to them (RFC 8415 section 7.3).
-const (
-	dhcpSolicit            = 1
-	dhcpAdvertise          = 2
-	dhcpRequest            = 3
-	dhcpConfirm            = 4
-	dhcpRenew              = 5
-	dhcpRebind             = 6
-	dhcpReply              = 7
-	dhcpRelease            = 8
-	dhcpDecline            = 9
-	dhcpInformationRequest = 11
-)
-
-// Options (RFC 8415 section 21).
-const (
-	optionClientID  = 1
-	optionServerID  = 2
-	optionIANA      = 3
-	optionIATA      = 4
-	optionRequest   = 6
-	optionPrefer    = 7
-	optionStatus    = 13
-	optionDNS       = 23 // RFC 3646 section 3
-	optionDomains   = 24 // RFC 3646 section 4
-	optionIAPD      = 25
-	optionRefresh   = 32
-	optionMaxRepeat = 83
-
-	useMulticast  = 5   // a status
-	mostPreferred = 255 // it ends the wait for other servers (RFC 8415 section 18.2.1)
-
-	// With a DUID of two octets and 1 to 128 (RFC 8415 section 11.1).
-	shortestID, longestID = 4 + 2 + 1, 4 + 2 + 128
-)
+// A DUID has two octets and 1 to 128, behind the header of its option (RFC 8415 section 11.1).
+const shortestID, longestID = 4 + 2 + 1, 4 + 2 + 128
 
 // dhcpCodes are the options that a client may ask for.
-var dhcpCodes = [...]uint16{optionDNS, optionDomains, optionRefresh, optionMaxRepeat, optionSolMaxRT}
+var dhcpCodes = [...]uint16{OptionDNS, OptionDomains, OptionRefresh, OptionInfMaxRT, OptionSolMaxRT}
 
 const numDHCPOptions = len(dhcpCodes)
 
@@ -67,14 +26,14 @@ const maxRepeat = 3600
 // dhcpOptions writes what the server tells; nothing of what it does not know.
 func (s *Settings) dhcpOptions(domains []byte) (list [numDHCPOptions][]byte) {
 	if len(s.DNS) > 0 {
-		list[0] = appendAddresses(appendOption(nil, optionDNS, 16*len(s.DNS)), s.DNS)
+		list[0] = appendAddresses(appendOption(nil, OptionDNS, 16*len(s.DNS)), s.DNS)
 	}
 	if len(domains) > 0 {
-		list[1] = append(appendOption(nil, optionDomains, len(domains)), domains...)
+		list[1] = append(appendOption(nil, OptionDomains, len(domains)), domains...)
 	}
-	list[2] = binary.BigEndian.AppendUint32(appendOption(nil, optionRefresh, 4), uint32(s.Refresh/time.Second))
-	list[3] = binary.BigEndian.AppendUint32(appendOption(nil, optionMaxRepeat, 4), maxRepeat)
-	list[4] = binary.BigEndian.AppendUint32(appendOption(nil, optionSolMaxRT, 4), maxRepeat)
+	list[2] = binary.BigEndian.AppendUint32(appendOption(nil, OptionRefresh, 4), uint32(s.Refresh/time.Second))
+	list[3] = binary.BigEndian.AppendUint32(appendOption(nil, OptionInfMaxRT, 4), maxRepeat)
+	list[4] = binary.BigEndian.AppendUint32(appendOption(nil, OptionSolMaxRT, 4), maxRepeat)
 	return list
 }
 
@@ -115,7 +74,7 @@ func (r *Router) dhcp(b []byte, l Link, p packet.IPv6, m []byte) ([]byte, Verdic
 		return b, Malformed
 	case m[6]|m[7] == 0: // RFC 8200 section 8.1
 		return b, BadChecksum
-	case len(r.server) == 0 || binary.BigEndian.Uint16(m[2:]) != serverPort || p.Src().IsUnspecified():
+	case len(r.server) == 0 || binary.BigEndian.Uint16(m[2:]) != ServerPort || p.Src().IsUnspecified():
 		return b, NotServed
 	}
 	q, v := parseQuestion(m[packet.UDPHeaderLen:])
@@ -124,16 +83,16 @@ func (r *Router) dhcp(b []byte, l Link, p packet.IPv6, m []byte) ([]byte, Verdic
 	}
 	if len(l.DNS) > 0 {
 		own := r.own(l)
-		q.dns = appendAddresses(appendOption(nil, optionDNS, 16*len(own)), own)
+		q.dns = appendAddresses(appendOption(nil, OptionDNS, 16*len(own)), own)
 	}
 	switch {
 	case p.Dst() == RouterAddress: // RFC 8415 section 18.4
-		return r.appendReply(b, p.Src(), &q, []byte{0, optionStatus, 0, 2, 0, useMulticast}), DHCPUnicast
-	case p.Dst() != dhcpServers:
+		return r.appendReply(b, p.Src(), &q, []byte{0, OptionStatus, 0, 2, 0, StatusUseMulticast}), DHCPUnicast
+	case p.Dst() != DHCPServers:
 		return b, NotServed
-	case q.kind != dhcpInformationRequest && r.delegates && l.Delegations != nil:
+	case q.kind != MessageInformationRequest && r.delegates && l.Delegations != nil:
 		return r.stateful(b, l, p.Src(), &q)
-	case q.kind != dhcpInformationRequest:
+	case q.kind != MessageInformationRequest:
 		return b, DHCPStateful
 	case q.count > 0:
 		return b, DHCPMalformed
@@ -153,7 +112,7 @@ func parseQuestion(m []byte) (q question, v Verdict) {
 	}
 	q.kind, q.transaction = m[0], m[1:4]
 	switch q.kind {
-	case dhcpSolicit, dhcpRequest, dhcpConfirm, dhcpRenew, dhcpRebind, dhcpRelease, dhcpDecline, dhcpInformationRequest:
+	case MessageSolicit, MessageRequest, MessageConfirm, MessageRenew, MessageRebind, MessageRelease, MessageDecline, MessageInformationRequest:
 	default: // what servers and relays say, and what nobody knows
 		return q, NotServed
 	}
@@ -173,25 +132,25 @@ func parseQuestion(m []byte) (q question, v Verdict) {
 // option takes one option, and reports whether it can be what it says.
 func (q *question) option(o []byte) bool {
 	switch code := binary.BigEndian.Uint16(o); code {
-	case optionClientID, optionServerID:
+	case OptionClientID, OptionServerID:
 		if len(o) < shortestID || len(o) > longestID {
 			return false
 		}
-		if code == optionClientID && q.client == nil {
+		if code == OptionClientID && q.client == nil {
 			q.client = o
-		} else if code == optionServerID && q.server == nil {
+		} else if code == OptionServerID && q.server == nil {
 			q.server = o
 		}
-	case optionIANA, optionIATA, optionIAPD:
+	case OptionIANA, OptionIATA, OptionIAPD:
 		return q.addAssociation(code, o[4:])
-	case optionRapidCommit:
+	case OptionRapidCommit:
 		q.rapid = true
-	case optionRequest:
+	case OptionRequest:
 		if len(o)%2 != 0 {
 			return false
 		}
 		for codes := o[4:]; len(codes) > 0; codes = codes[2:] {
-			q.exclude = q.exclude || binary.BigEndian.Uint16(codes) == optionExclude
+			q.exclude = q.exclude || binary.BigEndian.Uint16(codes) == OptionExclude
 			for i, known := range dhcpCodes {
 				q.wanted[i] = q.wanted[i] || binary.BigEndian.Uint16(codes) == known
 			}
@@ -214,10 +173,10 @@ func (r *Router) appendReply(b []byte, to netip.Addr, q *question, status []byte
 // beginReply appends the headers of an answer, and who asked whom.
 func (r *Router) beginReply(b []byte, to netip.Addr, q *question) []byte {
 	b = packet.AppendIPv6Header(b, packet.ProtoUDP, 64, 0, RouterAddress, to)
-	b = append(b, serverPort>>8, serverPort&0xff, clientPort>>8, clientPort&0xff, 0, 0, 0, 0)
-	kind := byte(dhcpReply)
-	if q.kind == dhcpSolicit {
-		kind = dhcpAdvertise
+	b = append(b, ServerPort>>8, ServerPort&0xff, ClientPort>>8, ClientPort&0xff, 0, 0, 0, 0)
+	kind := byte(MessageReply)
+	if q.kind == MessageSolicit {
+		kind = MessageAdvertise
 	}
 	b = append(append(b, kind), q.transaction...)
 	return append(append(b, r.server...), q.client...)
@@ -227,7 +186,7 @@ func (r *Router) beginReply(b []byte, to netip.Addr, q *question) []byte {
 func (r *Router) endReply(b []byte, start int, q *question) []byte {
 	for i, wanted := range q.wanted {
 		switch {
-		case wanted && dhcpCodes[i] == optionDNS && q.dns != nil:
+		case wanted && dhcpCodes[i] == OptionDNS && q.dns != nil:
 			b = append(b, q.dns...)
 		case wanted:
 			b = append(b, r.options[i]...)

@@ -17,7 +17,7 @@ import (
 func datagram(src, dst netip.Addr, port uint16, payload []byte) packet.IPv6 {
 	n := packet.UDPHeaderLen + len(payload)
 	b := packet.AppendIPv6Header(nil, packet.ProtoUDP, 1, n, src, dst)
-	b = append(b, clientPort>>8, clientPort&0xff, byte(port>>8), byte(port), byte(n>>8), byte(n), 0, 0)
+	b = append(b, ClientPort>>8, ClientPort&0xff, byte(port>>8), byte(port), byte(n>>8), byte(n), 0, 0)
 	p := packet.IPv6(append(b, payload...))
 	binary.BigEndian.PutUint16(p[46:], packet.Checksum(p.SrcBytes(), p.DstBytes(), packet.ProtoUDP, p.Payload()))
 	return p
@@ -25,7 +25,7 @@ func datagram(src, dst netip.Addr, port uint16, payload []byte) packet.IPv6 {
 
 // question6 makes a client's message.
 func question6(dst netip.Addr, kind byte, options []byte) packet.IPv6 {
-	return datagram(terminal.Address(), dst, serverPort, append([]byte{kind, 0xab, 0xcd, 0xef}, options...))
+	return datagram(terminal.Address(), dst, ServerPort, append([]byte{kind, 0xab, 0xcd, 0xef}, options...))
 }
 
 // Options of clients, in hexadecimal.
@@ -94,7 +94,7 @@ func TestDHCP(t *testing.T) {
 		{"longest identifier", 11, "0001 0082" + strings.Repeat("00", 130), DHCPReplied, "07 abcdef" + serverID + "0001 0082" + strings.Repeat("00", 130)},
 	} {
 		var s State
-		b, v := router(t).Answer(nil, terminal, &s, question6(dhcpServers, row.kind, testutil.Unhex(t, row.options)), start)
+		b, v := router(t).Answer(nil, terminal, &s, question6(DHCPServers, row.kind, testutil.Unhex(t, row.options)), start)
 		if v != row.want || (len(b) > 0) != (row.answer != "") {
 			t.Errorf("%s: %v, want %v; %x", row.name, v, row.want, b)
 			continue
@@ -136,11 +136,11 @@ func TestDHCPDatagrams(t *testing.T) {
 	own := terminal.Address()
 	m := append([]byte{11, 0xab, 0xcd, 0xef}, goldenOptions(t)...)
 	changed := func(at int, octet byte) packet.IPv6 {
-		p := datagram(own, dhcpServers, serverPort, m)
+		p := datagram(own, DHCPServers, ServerPort, m)
 		p[at] = octet
 		return p
 	}
-	long := datagram(own, dhcpServers, serverPort, m)
+	long := datagram(own, DHCPServers, ServerPort, m)
 	long[45]++ // the length, in the pseudo-header alike: the sum takes it twice
 	binary.BigEndian.PutUint16(long[46:], 0)
 	binary.BigEndian.PutUint16(long[46:], packet.Checksum(long.SrcBytes(), long.DstBytes(), packet.ProtoUDP, long.Payload()))
@@ -149,17 +149,17 @@ func TestDHCPDatagrams(t *testing.T) {
 		p    packet.IPv6
 		want Verdict
 	}{
-		{"from an address of the prefix", datagram(global, dhcpServers, serverPort, m), DHCPReplied},
-		{"from nobody", datagram(nobody, dhcpServers, serverPort, m), NotServed},
-		{"from a stranger", datagram(stranger, dhcpServers, serverPort, m), ForeignSource},
-		{"to all nodes", datagram(own, packet.AllNodes, serverPort, m), NotServed},
-		{"to servers of the site", datagram(own, netip.MustParseAddr("ff05::1:3"), serverPort, m), NotServed},
-		{"to another port", datagram(own, dhcpServers, 53, m), NotServed},
-		{"transaction cut short", datagram(own, dhcpServers, serverPort, m[:3]), DHCPMalformed},
-		{"empty", datagram(own, dhcpServers, serverPort, nil), DHCPMalformed},
+		{"from an address of the prefix", datagram(global, DHCPServers, ServerPort, m), DHCPReplied},
+		{"from nobody", datagram(nobody, DHCPServers, ServerPort, m), NotServed},
+		{"from a stranger", datagram(stranger, DHCPServers, ServerPort, m), ForeignSource},
+		{"to all nodes", datagram(own, packet.AllNodes, ServerPort, m), NotServed},
+		{"to servers of the site", datagram(own, netip.MustParseAddr("ff05::1:3"), ServerPort, m), NotServed},
+		{"to another port", datagram(own, DHCPServers, 53, m), NotServed},
+		{"transaction cut short", datagram(own, DHCPServers, ServerPort, m[:3]), DHCPMalformed},
+		{"empty", datagram(own, DHCPServers, ServerPort, nil), DHCPMalformed},
 		{"damaged", changed(60, 0xff), BadChecksum},
 		{"length of UDP beyond the packet", long, Malformed},
-		{"header cut short", packet.AppendIPv6Header(nil, packet.ProtoUDP, 64, 0, own, dhcpServers), Malformed},
+		{"header cut short", packet.AppendIPv6Header(nil, packet.ProtoUDP, 64, 0, own, DHCPServers), Malformed},
 	} {
 		var s State
 		if _, v := router(t).Answer(nil, terminal, &s, row.p, start); v != row.want {
@@ -173,7 +173,7 @@ func TestDHCPDatagrams(t *testing.T) {
 		t.Fatal(err)
 	}
 	var state State
-	if _, v := r.Answer(nil, terminal, &state, datagram(own, dhcpServers, serverPort, m), start); v != NotServed {
+	if _, v := r.Answer(nil, terminal, &state, datagram(own, DHCPServers, ServerPort, m), start); v != NotServed {
 		t.Errorf("without DHCP: %v", v)
 	}
 }
@@ -185,7 +185,7 @@ func TestDHCPWithoutNameServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var s State
-	b, _ := r.Answer(nil, terminal, &s, question6(dhcpServers, 11, testutil.Unhex(t, wantsAll)), start)
+	b, _ := r.Answer(nil, terminal, &s, question6(DHCPServers, 11, testutil.Unhex(t, wantsAll)), start)
 	if got, want := dhcpOf(t, b)[26:], testutil.Unhex(t, toldRefresh+toldRepeat); string(got) != string(want) {
 		t.Errorf("%x, want %x", got, want)
 	}

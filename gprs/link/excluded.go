@@ -7,9 +7,6 @@ import (
 	"net/netip"
 )
 
-// optionExclude is within the option of a prefix (RFC 6603 section 4.2).
-const optionExclude = 67
-
 // AppendExcluded appends the option of what is left out of a prefix, of 64 bits at most: the bits by which it
 // is longer, from the left. Where nothing is left out, it appends nothing.
 func AppendExcluded(b []byte, prefix, excluded netip.Prefix) []byte {
@@ -19,7 +16,7 @@ func AppendExcluded(b []byte, prefix, excluded netip.Prefix) []byte {
 	raw := excluded.Addr().As16()
 	rest := binary.BigEndian.Uint64(raw[:]) << prefix.Bits()
 	n := (excluded.Bits()-prefix.Bits()-1)/8 + 1
-	b = append(appendOption(b, optionExclude, 1+n), byte(excluded.Bits()))
+	b = append(appendOption(b, OptionExclude, 1+n), byte(excluded.Bits()))
 	return append(b, binary.BigEndian.AppendUint64(nil, rest)[:n]...)
 }
 

@@ -19,9 +19,10 @@ func FuzzAnswer(f *testing.F) {
 		solicitation(terminal.Address(), linkLayer...), solicitation(nobody),
 		neighbor(terminal.Address(), packet.SolicitedNode(RouterAddress), RouterAddress, linkLayer...),
 		message(global, RouterAddress, 128, 0, 0, 1, 0, 1, 'x'),
-		question6(dhcpServers, 11, goldenOptions(f)), question6(RouterAddress, 1, goldenOptions(f)),
-		question6(dhcpServers, 1, testutil.Unhex(f, clientID+pdHint+rapid+exclude)), question6(dhcpServers, 3, testutil.Unhex(f, clientID+serverID+pd7+addresses+temporary)),
-		question6(dhcpServers, 5, testutil.Unhex(f, clientID+serverID+pd7+pd8+wantsAll)), question6(dhcpServers, 8, testutil.Unhex(f, clientID+serverID+pd7)),
+		question6(DHCPServers, 11, goldenOptions(f)), question6(RouterAddress, 1, goldenOptions(f)),
+		question6(DHCPServers, 1, testutil.Unhex(f, clientID+pdHint+rapid+exclude)), question6(DHCPServers, 3, testutil.Unhex(f, clientID+serverID+pd7+addresses+temporary)),
+		question6(DHCPServers, 5, testutil.Unhex(f, clientID+serverID+pd7+pd8+wantsAll)), question6(DHCPServers, 8, testutil.Unhex(f, clientID+serverID+pd7)),
+		question6(DHCPServers, 8, testutil.Unhex(f, clientID+serverID+newOut+its+exclude)),
 		behind(solicitation(terminal.Address()), packet.ProtoHopByHop, 1, 4, 0, 0, 0, 0),
 	} {
 		f.Add([]byte(p))

@@ -191,7 +191,7 @@ func TestAnswerAllocatesNothing(t *testing.T) {
 	b := make([]byte, 0, 2048)
 	for name, p := range map[string]packet.IPv6{
 		"router": solicitation(terminal.Address()), "neighbour": neighbor(global, RouterAddress, RouterAddress),
-		"echo": message(global, RouterAddress, 128, 0, 0, 1, 0, 1), "DHCP": question6(dhcpServers, 11, goldenOptions(t)),
+		"echo": message(global, RouterAddress, 128, 0, 0, 1, 0, 1), "DHCP": question6(DHCPServers, 11, goldenOptions(t)),
 	} {
 		var s State
 		now := start

@@ -92,7 +92,7 @@ func New(s Settings) (*Router, error) {
 		r.advertisement = s.advertisement(domains)
 	}
 	if s.DHCP {
-		r.server = append(appendOption(nil, optionServerID, 18), 0, 4) // DUID-UUID
+		r.server = append(appendOption(nil, OptionServerID, 18), 0, 4) // DUID-UUID
 		r.server = append(r.server, s.UUID[:]...)
 		r.options = s.dhcpOptions(domains)
 	}

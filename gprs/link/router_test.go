@@ -71,7 +71,7 @@ func TestOwnLink(t *testing.T) {
 	if !bytes.Equal(got, want) || packet.Checksum(p.SrcBytes(), p.DstBytes(), packet.ProtoICMPv6, p.Payload()) != 0 {
 		t.Errorf("advertised\n%x, want\n%x", got, want)
 	}
-	question := question6(dhcpServers, dhcpInformationRequest, testutil.Unhex(t, clientID+wantsDNS))
+	question := question6(DHCPServers, MessageInformationRequest, testutil.Unhex(t, clientID+wantsDNS))
 	reply, v := r.Answer(nil, l, &s, question, start)
 	if own := testutil.Unhex(t, "0017 0010 20010db8 00090000 00000000 00000053"); v != DHCPReplied || !bytes.HasSuffix(reply, own) || int(binary.BigEndian.Uint16(reply[4:])) != len(reply)-packet.IPv6HeaderLen {
 		t.Errorf("%v: %x", v, reply)
@@ -80,7 +80,7 @@ func TestOwnLink(t *testing.T) {
 		l.DNS = append(l.DNS, l.DNS[0])
 	}
 	got = r.AdvertiseFurther(nil, l, 0, packet.AllNodes)
-	all := question6(dhcpServers, dhcpInformationRequest, testutil.Unhex(t, clientID+wantsAll))
+	all := question6(DHCPServers, MessageInformationRequest, testutil.Unhex(t, clientID+wantsAll))
 	if reply, _ = r.Answer(nil, l, &s, all, start.Add(time.Minute)); len(got) > packet.MinMTU || len(reply) > packet.MinMTU || len(reply) < 300 {
 		t.Errorf("200 servers: %d octets advertised, %d replied", len(got), len(reply))
 	}

@@ -17,9 +17,9 @@ func TestTshark(t *testing.T) {
 	var packets [][]byte
 	for _, p := range []packet.IPv6{
 		solicitation(terminal.Address()), neighbor(terminal.Address(), RouterAddress, RouterAddress),
-		question6(dhcpServers, 11, goldenOptions(t)), question6(RouterAddress, 11, goldenOptions(t)),
+		question6(DHCPServers, 11, goldenOptions(t)), question6(RouterAddress, 11, goldenOptions(t)),
 		message(global, RouterAddress, 128, 0, 0, 1, 0, 1, 'x'),
-		question6(dhcpServers, 3, testutil.Unhex(t, clientID+serverID+pd7+exclude)), question6(dhcpServers, 5, testutil.Unhex(t, clientID+serverID+pd8)),
+		question6(DHCPServers, 3, testutil.Unhex(t, clientID+serverID+pd7+exclude)), question6(DHCPServers, 5, testutil.Unhex(t, clientID+serverID+pd8)),
 	} {
 		var s State
 		l := terminal

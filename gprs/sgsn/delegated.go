@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/isthmus-net/isthmus/gprs/link"
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
@@ -18,13 +19,13 @@ const maxDelegated = 4
 func (e *Engine) overheard(s *session, p packet.IPv6) {
 	m := p.Payload()
 	if p.NextHeader() != packet.ProtoUDP || len(m) < packet.UDPHeaderLen+dhcp6Header || !p.Src().IsLinkLocalUnicast() ||
-		binary.BigEndian.Uint16(m[2:]) != dhcp6Client || m[packet.UDPHeaderLen] != dhcp6Reply {
+		binary.BigEndian.Uint16(m[2:]) != link.ClientPort || m[packet.UDPHeaderLen] != link.MessageReply {
 		return
 	}
 	eachDHCP6(m[packet.UDPHeaderLen+dhcp6Header:], func(code uint16, v []byte) {
-		if code == dhcp6Delegations && len(v) >= 12 {
+		if code == link.OptionIAPD && len(v) >= 12 {
 			eachDHCP6(v[12:], func(code uint16, v []byte) {
-				if code == dhcp6Prefix && len(v) >= 25 && v[8] > 0 && v[8] <= 64 {
+				if code == link.OptionPrefix && len(v) >= 25 && v[8] > 0 && v[8] <= 64 {
 					p := netip.PrefixFrom(netip.AddrFrom16([16]byte(v[9:])), int(v[8])).Masked()
 					s.six.take6(p, binary.BigEndian.Uint32(v[4:]) > 0)
 				}

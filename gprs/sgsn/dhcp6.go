@@ -10,31 +10,14 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/gprs/link"
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
-// DHCPv6 (RFC 8415 sections 7 and 21).
 const (
-	dhcp6Client, dhcp6Server   = 546, 547
-	dhcp6Advertise, dhcp6Reply = 2, 7
-	dhcp6Header                = 4 // the kind of a message and its transaction
-	dhcp6ClientID              = 1
-	dhcp6ServerID              = 2
-	dhcp6Wanted                = 6
-	dhcp6Preference            = 7
-	dhcp6Elapsed               = 8
-	dhcp6Status                = 13
-	dhcp6Servers               = 23 // RFC 3646 section 3
-	dhcp6Domains               = 24 // RFC 3646 section 4
-	dhcp6Delegations           = 25
-	dhcp6Prefix                = 26
-	dhcp6Refresh               = 32
-	dhcp6Exclude               = 67 // RFC 6603 section 4.2
-	dhcp6MaxSolicit            = 82
-	dhcp6MaxRepeat             = 83
-	dhcp6NoBinding             = 3 // a status
-	longestElapsed             = 65535 * 10 * time.Millisecond
-	shortestDUID, longestDUID  = 2 + 1, 2 + 128 // RFC 8415 section 11.1
+	dhcp6Header               = 4 // the kind of a message and its transaction
+	longestElapsed            = 65535 * 10 * time.Millisecond
+	shortestDUID, longestDUID = 2 + 1, 2 + 128 // RFC 8415 section 11.1
 )
 
 // Times of DHCPv6 (RFC 8415 section 7.6).
@@ -48,11 +31,9 @@ const (
 	mostMaxRepeat  = 24 * time.Hour
 )
 
-var dhcp6AllServers = netip.AddrFrom16([16]byte{0: 0xff, 1: 0x02, 13: 1, 15: 2})
-
 // dhcp6Asked are the options that a terminal asks for; the last two it must (RFC 8415 section
 // 18.2.6).
-var dhcp6Asked = [...]uint16{dhcp6Servers, dhcp6Domains, dhcp6Refresh, dhcp6MaxRepeat}
+var dhcp6Asked = [...]uint16{link.OptionDNS, link.OptionDomains, link.OptionRefresh, link.OptionInfMaxRT}
 
 // client6 is the terminal's client of stateless DHCPv6, which asks where a router says that
 // there is more to be had than it advertises.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/isthmus-net/isthmus/gprs/link"
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
@@ -20,20 +21,20 @@ type exchange6 struct {
 
 // Exchanges of a terminal, and when it begins the first one.
 var (
-	solicit6 = exchange6{1, time.Second, infMaxRepeat, 0}
-	request6 = exchange6{3, time.Second, 30 * time.Second, 10}
-	renew6   = exchange6{5, 10 * time.Second, 10 * time.Minute, 0}
-	rebind6  = exchange6{6, 10 * time.Second, 10 * time.Minute, 0}
-	release6 = exchange6{8, time.Second, 0, 4}
-	inform6  = exchange6{11, infTimeout, infMaxRepeat, 0}
+	solicit6 = exchange6{link.MessageSolicit, time.Second, infMaxRepeat, 0}
+	request6 = exchange6{link.MessageRequest, time.Second, 30 * time.Second, 10}
+	renew6   = exchange6{link.MessageRenew, 10 * time.Second, 10 * time.Minute, 0}
+	rebind6  = exchange6{link.MessageRebind, 10 * time.Second, 10 * time.Minute, 0}
+	release6 = exchange6{link.MessageRelease, time.Second, 0, 4}
+	inform6  = exchange6{link.MessageInformationRequest, infTimeout, infMaxRepeat, 0}
 )
 
 // answer is the kind of message that ends an exchange.
 func (x exchange6) answer() byte {
 	if x.kind == solicit6.kind {
-		return dhcp6Advertise
+		return link.MessageAdvertise
 	}
-	return dhcp6Reply
+	return link.MessageReply
 }
 
 // asking is an exchange under way; of none the kind is 0.
@@ -75,16 +76,16 @@ func (e *Engine) about10(d time.Duration) time.Duration {
 // append6 appends a message of a terminal to all servers, or to one: with its name, since when it asks, and the
 // options that it asks for (RFC 8415 section 18.2). [packet.FillUDP] completes it.
 func (s *session) append6(b []byte, a *asking, server []byte, wanted []uint16, now time.Time) []byte {
-	b = packet.AppendIPv6Header(b, packet.ProtoUDP, 1, 0, s.six.linkLocal, dhcp6AllServers)
-	b = append(b, dhcp6Client>>8, dhcp6Client&0xff, dhcp6Server>>8, dhcp6Server&0xff, 0, 0, 0, 0)
+	b = packet.AppendIPv6Header(b, packet.ProtoUDP, 1, 0, s.six.linkLocal, link.DHCPServers)
+	b = append(b, link.ClientPort>>8, link.ClientPort&0xff, link.ServerPort>>8, link.ServerPort&0xff, 0, 0, 0, 0)
 	b = binary.BigEndian.AppendUint32(b, uint32(a.kind)<<24|a.transaction)
-	b = appendDHCP6(b, dhcp6ClientID, duid(s.wanted.IMSI))
+	b = appendDHCP6(b, link.OptionClientID, duid(s.wanted.IMSI))
 	if server != nil {
-		b = appendDHCP6(b, dhcp6ServerID, server)
+		b = appendDHCP6(b, link.OptionServerID, server)
 	}
-	b = binary.BigEndian.AppendUint16(append(b, 0, dhcp6Elapsed, 0, 2), uint16(min(now.Sub(a.began), longestElapsed)/(10*time.Millisecond)))
+	b = binary.BigEndian.AppendUint16(append(b, 0, link.OptionElapsed, 0, 2), uint16(min(now.Sub(a.began), longestElapsed)/(10*time.Millisecond)))
 	if len(wanted) > 0 {
-		b = append(b, 0, dhcp6Wanted, 0, 2*byte(len(wanted)))
+		b = append(b, 0, link.OptionRequest, 0, 2*byte(len(wanted)))
 	}
 	for _, option := range wanted {
 		b = binary.BigEndian.AppendUint16(b, option)
@@ -97,7 +98,7 @@ func (s *session) append6(b []byte, a *asking, server []byte, wanted []uint16, n
 func (e *Engine) answered6(s *session, a *asking, p packet.IPv6) (r *reply6, mine bool) {
 	m := p.Payload()
 	if p.NextHeader() != packet.ProtoUDP || a.kind == 0 || p.Dst() != s.six.linkLocal || len(m) < packet.UDPHeaderLen+dhcp6Header ||
-		binary.BigEndian.Uint16(m[2:]) != dhcp6Client || binary.BigEndian.Uint32(m[packet.UDPHeaderLen:]) != uint32(a.answer())<<24|a.transaction {
+		binary.BigEndian.Uint16(m[2:]) != link.ClientPort || binary.BigEndian.Uint32(m[packet.UDPHeaderLen:]) != uint32(a.answer())<<24|a.transaction {
 		return nil, false
 	}
 	r = new(reply6)

@@ -49,17 +49,16 @@ type offer6 struct {
 }
 
 const (
-	iaid6         = 1
-	maxOffers6    = 4
-	solMaxDelay   = time.Second // SOL_MAX_DELAY
-	preferredMost = 255         // RFC 8415 section 18.2.1
+	iaid6       = 1
+	maxOffers6  = 4
+	solMaxDelay = time.Second // SOL_MAX_DELAY
 )
 
 // sends6 bounds how often a terminal sends such messages (RFC 8415 section 14.1).
 var sends6 = ratelimit.PerSecond(1, 20)
 
 // prefixWanted are the options that a terminal asks for (RFC 8415 section 18.2.1, RFC 6603 section 5.1).
-var prefixWanted = []uint16{dhcp6MaxSolicit, dhcp6Exclude}
+var prefixWanted = []uint16{link.OptionSolMaxRT, link.OptionExclude}
 
 // seek6 has a terminal look for a server, after a random delay (RFC 8415 section 18.2.1).
 func (e *Engine) seek6(s *session, now time.Time, out *Output) {
@@ -123,9 +122,9 @@ func (d *prefix6) message(b []byte, s *session, now time.Time) []byte {
 	for _, one := range named {
 		raw := one.Prefix.Addr().As16()
 		p := append(append(make([]byte, 8, 32), byte(one.Prefix.Bits())), raw[:]...)
-		ia = appendDHCP6(ia, dhcp6Prefix, link.AppendExcluded(p, one.Prefix, one.Excluded))
+		ia = appendDHCP6(ia, link.OptionPrefix, link.AppendExcluded(p, one.Prefix, one.Excluded))
 	}
-	b = appendDHCP6(b, dhcp6Delegations, ia)
+	b = appendDHCP6(b, link.OptionIAPD, ia)
 	packet.FillUDP(b)
 	return b
 }
@@ -186,7 +185,7 @@ func (e *Engine) offered(s *session, r *reply6, now time.Time, out *Output) {
 	}
 	d.offers = append(d.offers, o)
 	slices.SortStableFunc(d.offers, func(a, b offer6) int { return cmp.Compare(b.preference, a.preference) })
-	if r.preference == preferredMost || d.sent > 1 {
+	if r.preference == link.MostPreferred || d.sent > 1 {
 		e.requestBest(s, now, out)
 	}
 }
@@ -214,7 +213,7 @@ func (e *Engine) replied(s *session, r *reply6, now time.Time, out *Output) {
 	d, a := s.six.prefix, &r.prefixes
 	requested := d.kind == request6.kind
 	switch {
-	case a.status == dhcp6NoBinding && !requested:
+	case a.status == link.StatusNoBinding && !requested:
 		d.server, d.offers = bytes.Clone(r.server), nil
 		e.ask6(s, request6, time.Time{}, now, out)
 		return

@@ -73,11 +73,11 @@ func (w *world) asks(kind byte) (a asked6) {
 	a = asked6{kind: m[8], packet: q, id: hex.EncodeToString(m[9:12])}
 	eachDHCP6(m[12:], func(code uint16, v []byte) {
 		switch code {
-		case dhcp6ClientID:
+		case link.OptionClientID:
 			if !slices.Equal(v, duid(attachment(gtp.V1, gtp.PDPTypeIPv6).IMSI)) {
 				w.t.Errorf("it calls itself %x", v)
 			}
-		case dhcp6Elapsed:
+		case link.OptionElapsed:
 			a.elapsed = time.Duration(binary.BigEndian.Uint16(v)) * 10 * time.Millisecond
 		default:
 			a.options += fmt.Sprintf("%04x%04x%x", code, len(v), v)
@@ -152,7 +152,7 @@ type oneLAN struct{ steps []link.Step }
 
 func (d *oneLAN) Delegate(s link.Step, a link.Association) (link.Delegated, bool) {
 	d.steps = append(d.steps, s)
-	return link.Delegated{Prefix: lan, Excluded: lanLink, Lifetime: 1000 * time.Second}, a.Exclude || s == link.Release
+	return link.Delegated{Prefix: lan, Excluded: lanLink, Lifetime: 1000 * time.Second}, a.Exclude || s >= link.Release
 }
 
 // TestPrefix asks the router of this project for a prefix, extends it, and gives it back; packets from it and to it
@@ -211,7 +211,7 @@ func TestPrefix(t *testing.T) {
 		if w.none(); w.drops("foreign_source") != 1 {
 			t.Error("a packet of what was given back passed")
 		}
-		want := []link.Step{link.Offer, link.Commit, link.Extend, link.Extend, link.Extend, link.Release}
+		want := []link.Step{link.Offer, link.Commit, link.Extend, link.Extend, link.Extend, link.Look, link.Release}
 		if !slices.Equal(d.steps, want) || w.e.stats.PrefixRequests != 6 || w.e.stats.PrefixReplies != 6 {
 			t.Errorf("steps %v, %+v", d.steps, w.e.stats)
 		}

@@ -60,37 +60,37 @@ func allDHCP6(b []byte, take func(code uint16, v []byte) bool) bool {
 
 func (r *reply6) option(code uint16, v []byte) (ok bool) {
 	switch code {
-	case dhcp6ClientID:
+	case link.OptionClientID:
 		r.client = v
-	case dhcp6ServerID:
+	case link.OptionServerID:
 		r.server = v
 		return len(v) >= shortestDUID && len(v) <= longestDUID
-	case dhcp6Preference:
+	case link.OptionPreference:
 		if len(v) != 1 {
 			return false
 		}
 		r.preference = v[0]
-	case dhcp6Status:
+	case link.OptionStatus:
 		r.failed = len(v) >= 2 && binary.BigEndian.Uint16(v) != 0
 		return len(v) >= 2
-	case dhcp6Servers:
+	case link.OptionDNS:
 		for rest := v; len(rest) >= 16; rest = rest[16:] {
 			r.servers = addServer(r.servers, rest[:16])
 		}
 		return len(v)%16 == 0
-	case dhcp6Domains:
+	case link.OptionDomains:
 		r.domains, ok = parseDomains(v)
 		return ok
-	case dhcp6Refresh:
+	case link.OptionRefresh:
 		if len(v) != 4 {
 			return false
 		}
 		r.refresh = max(seconds32(v), refreshAtLeast) // RFC 8415 section 21.23
-	case dhcp6MaxRepeat:
+	case link.OptionInfMaxRT:
 		return maxRepeat6(v, &r.longest)
-	case dhcp6MaxSolicit:
+	case link.OptionSolMaxRT:
 		return maxRepeat6(v, &r.longestSolicit)
-	case dhcp6Delegations:
+	case link.OptionIAPD:
 		return r.prefixes.parse(v)
 	}
 	return true
@@ -125,12 +125,12 @@ func (a *association6) parse(v []byte) bool {
 
 func (a *association6) option(code uint16, v []byte) bool {
 	switch code {
-	case dhcp6Status:
+	case link.OptionStatus:
 		if len(v) < 2 {
 			return false
 		}
 		a.status = binary.BigEndian.Uint16(v)
-	case dhcp6Prefix:
+	case link.OptionPrefix:
 		if len(v) < 25 {
 			return false
 		}
@@ -147,12 +147,12 @@ func (a *association6) option(code uint16, v []byte) bool {
 }
 
 func (l *lease6) option(code uint16, v []byte) bool {
-	if code == dhcp6Exclude && l.prefix.IsValid() {
+	if code == link.OptionExclude && l.prefix.IsValid() {
 		excluded, ok := link.ParseExcluded(l.prefix, v)
 		l.excluded = excluded
 		return ok
 	}
-	return code != dhcp6Status || len(v) >= 2
+	return code != link.OptionStatus || len(v) >= 2
 }
 
 // usable reports whether a terminal can make use of a prefix: it is global, has a /64, and is not to be preferred
