@@ -54,6 +54,9 @@ type APN struct {
 	// DNS4, DNS6, PCSCF4 and PCSCF6 are told to terminals that ask for them, and the name
 	// servers to all that have IPv6.
 	DNS4, DNS6, PCSCF4, PCSCF6 []netip.Addr
+	// TellPCSCF and TellMTU have new sessions told of proxies and MTU that have not asked for them (TS 24.008
+	// section 10.5.6.3).
+	TellPCSCF, TellMTU bool
 	// Domains are the search list. DHCP serves stateless DHCPv6 to terminals with IPv6.
 	Domains []string
 	DHCP    bool

@@ -35,7 +35,7 @@ func (e *Engine) create(t *transaction) Reason {
 	x, cause := e.createPrimary(t, m, &made, old)
 	switch {
 	case cause != 0:
-		e.respond(t, cause, m.TEIDControl.Value)
+		e.refuse(t, cause, m)
 	case x != 0:
 		e.created(t, x, m)
 		e.greet(x, t.call)
@@ -44,6 +44,16 @@ func (e *Engine) create(t *transaction) Reason {
 		e.supersede(before, t.call)
 	}
 	return none
+}
+
+// refuse answers a request by a cause, and a terminal that was refused by what it can read itself.
+func (e *Engine) refuse(t *transaction, cause gtp.Cause, m *gtp.CreateRequest) {
+	r, teid := &e.scratch.created, m.TEIDControl.Value
+	*r = gtp.CreateResponse{Cause: cause}
+	if cause == gtp.CauseUserAuthentication {
+		e.refuseProof(m.PCO.Value, &r.PCO)
+	}
+	e.answer(t, gtp.Header{TEID: teid, FlowLabel: uint16(teid), TID: t.header.TID}, r, cause)
 }
 
 // tidOfRequest returns the key of the context that is asked for. A terminal that has no IMSI
@@ -284,7 +294,7 @@ func (e *Engine) created(t *transaction, x handle, m *gtp.CreateRequest) {
 		r.Cause = e.acceptance(s, m)
 		r.TEIDControl, r.EndUserAddress = gtp.Some(s.teid), gtp.Some(s.endUserAddress())
 	}
-	e.tellOptions(s, m.PCO, &r.PCO)
+	e.tellOptions(s, m.PCO, !m.LinkedNSAPI.Present, &r.PCO)
 	e.stats.Answers[r.Cause]++
 	e.write(t, gtp.Header{TEID: s.peerTEID, FlowLabel: uint16(s.peerTEID), TID: tidOf(s, c.nsapi)}, r)
 }

@@ -10,19 +10,30 @@ import (
 )
 
 // tellOptions answers the options that a terminal asks for (TS 24.008 section 10.5.6.3): of
-// each what it asked, and nothing else. An answer is made again for a request that comes
-// again, from the same options.
-func (e *Engine) tellOptions(s *session, asked gtp.Optional[gtp.PCO], told *gtp.Optional[gtp.PCO]) {
-	if !asked.Present {
-		return
-	}
-	o := options{a: e.accessPoint(s), s: s, dns6: e.dnsOf(s), mtu: e.mtuOf(s), out: gtp.NewPCO(e.scratch.pco[:0])}
+// each what it asked, and nothing else; a new session also what its access point tells unasked. An answer is made
+// again for a request that comes again, from the same options.
+func (e *Engine) tellOptions(s *session, asked gtp.Optional[gtp.PCO], isNew bool, told *gtp.Optional[gtp.PCO]) {
+	o := options{a: e.accessPoint(s), s: s, dns6: e.dnsOf(s), mtu: e.mtuOf(s), out: gtp.NewPCO(e.scratch.pco[:0]), stats: &e.stats}
 	for container, value := range asked.Value.All() {
 		o.answer(container, value)
 	}
-	if len(o.out) > 1 {
-		*told = gtp.Some(o.out)
+	if isNew && o.a.TellPCSCF {
+		o.answer(gtp.ContainerPCSCF6, nil)
+		o.answer(gtp.ContainerPCSCF4, nil)
 	}
+	if isNew && o.a.TellMTU {
+		o.answer(gtp.ContainerMTU4, nil)
+	}
+	o.tell(told)
+}
+
+// refuseProof answers what a terminal has of a name and its proof, which were refused.
+func (e *Engine) refuseProof(asked gtp.PCO, told *gtp.Optional[gtp.PCO]) {
+	o := options{refused: true, out: gtp.NewPCO(e.scratch.pco[:0])}
+	for container, value := range asked.All() {
+		o.prove(container, value)
+	}
+	o.tell(told)
 }
 
 // options is the answer to options.
@@ -33,6 +44,15 @@ type options struct {
 	mtu  int
 	out  gtp.PCO
 	seen uint32 // containers that were answered, a bit for each below 32
+
+	refused bool // and so is the terminal's proof of its name
+	stats   *Stats
+}
+
+func (o *options) tell(told *gtp.Optional[gtp.PCO]) {
+	if len(o.out) > 1 {
+		*told = gtp.Some(o.out)
+	}
 }
 
 func (o *options) add(c gtp.Container, value []byte) { o.out, _ = o.out.Add(c, value) }
@@ -48,16 +68,8 @@ func (o *options) answer(c gtp.Container, value []byte) {
 	switch c {
 	case gtp.ContainerIPCP:
 		o.ipcp(value)
-	case gtp.ContainerPAP:
-		p, _ := gtp.ParsePPP(value)
-		if _, _, ok := p.PAPCredentials(); ok {
-			o.addPPP(c, gtp.PPP{Code: gtp.PAPAck, Identifier: p.Identifier, Data: []byte{0}}) // a message of no octets (RFC 1334 section 2.2.2)
-		}
-	case gtp.ContainerCHAP:
-		p, _ := gtp.ParsePPP(value)
-		if _, _, ok := p.CHAPValue(); ok && p.Code == gtp.CHAPResponse {
-			o.addPPP(c, gtp.PPP{Code: gtp.CHAPSuccess, Identifier: p.Identifier})
-		}
+	case gtp.ContainerPAP, gtp.ContainerCHAP:
+		o.prove(c, value)
 	case gtp.ContainerDNS6:
 		o.addresses(c, six, o.dns6)
 	case gtp.ContainerDNS4:
@@ -73,6 +85,28 @@ func (o *options) answer(c gtp.Container, value []byte) {
 	case gtp.ContainerMTU4:
 		if four {
 			o.add(c, binary.BigEndian.AppendUint16(make([]byte, 0, 2), uint16(o.mtu)))
+		}
+	case gtp.ContainerPolicyRejection, gtp.ContainerAddressNAS, gtp.ContainerAddressDHCP, gtp.ContainerMSISDN, gtp.ContainerMTUNonIP,
+		gtp.ContainerRateControl, gtp.ContainerDataOff, gtp.ContainerReliableData, gtp.ContainerRateControlExtra, gtp.ContainerPDUSession:
+		o.stats.OptionsUnanswered++
+	default:
+		o.stats.OptionsUnknown++
+	}
+}
+
+// prove says whether a terminal has proved its name (RFC 1334 section 2.2.2, RFC 1994 section 4.2).
+func (o *options) prove(c gtp.Container, value []byte) {
+	p, _ := gtp.ParsePPP(value)
+	pap, chap := gtp.PAPAck, gtp.CHAPSuccess
+	if o.refused {
+		pap, chap = gtp.PAPNak, gtp.CHAPFailure
+	}
+	switch _, _, isPAP := p.PAPCredentials(); {
+	case c == gtp.ContainerPAP && isPAP:
+		o.addPPP(c, gtp.PPP{Code: pap, Identifier: p.Identifier, Data: []byte{0}}) // a message of no octets
+	case c == gtp.ContainerCHAP && p.Code == gtp.CHAPResponse:
+		if _, _, ok := p.CHAPValue(); ok {
+			o.addPPP(c, gtp.PPP{Code: chap, Identifier: p.Identifier})
 		}
 	}
 }

@@ -5,9 +5,11 @@ package ggsn
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
 // pcoOf makes options of containers and values in turn.
@@ -83,6 +85,104 @@ func TestOptions(t *testing.T) {
 				t.Errorf("%d containers, want %q", i, tt.want)
 			}
 		})
+	}
+}
+
+// TestOptionsUnasked: what an access point tells unasked it tells new sessions, once, of the families that they have;
+// an update, and a secondary context, have what they ask for alone.
+func TestOptionsUnasked(t *testing.T) {
+	const proxies6, proxy4, mtu = "0001 20010db8000000000000000000000060 0001 20010db8000000000000000000000061", "000c c000023c", "0010 0578"
+	told := func(o gtp.Optional[gtp.PCO]) (list string) {
+		for c, v := range o.Value.All() {
+			list += fmt.Sprintf(" %04x %x", uint16(c), v)
+		}
+		return strings.TrimSpace(list)
+	}
+	for _, tt := range []struct {
+		name       string
+		pcscf, mtu bool
+		kind       gtp.PDPType
+		ask        []any
+		want       string
+	}{
+		{"nothing", false, false, gtp.PDPTypeIPv4v6, nil, ""},
+		{"proxies", true, false, gtp.PDPTypeIPv4v6, nil, proxies6 + " " + proxy4},
+		{"MTU", false, true, gtp.PDPTypeIPv4v6, nil, mtu},
+		{"of IPv4", true, true, gtp.PDPTypeIPv4, nil, proxy4 + " " + mtu},
+		{"of IPv6", true, true, gtp.PDPTypeIPv6, nil, proxies6},
+		{"beside what is asked for", true, true, gtp.PDPTypeIPv4, []any{gtp.ContainerDNS4, nil}, "000d c0000235 000d c0000236 " + proxy4 + " " + mtu},
+		{"asked for, too", true, true, gtp.PDPTypeIPv4, []any{gtp.ContainerMTU4, nil, gtp.ContainerPCSCF4, nil}, mtu + " " + proxy4},
+	} {
+		w := newWorld(t, func(s *Settings) { s.APNs[2].TellPCSCF, s.APNs[2].TellMTU = tt.pcscf, tt.mtu })
+		m := w.createRequest(imsi1, "dual", tt.kind)
+		if tt.ask != nil {
+			m.PCO = gtp.Some(pcoOf(tt.ask...))
+		}
+		c := w.create(m)
+		if got := told(c.PCO); got != tt.want {
+			t.Errorf("%s: told %q, want %q", tt.name, got, tt.want)
+		}
+		var r gtp.UpdateResponse
+		if w.ask(pathControl, gtp.Header{TEID: c.TEIDControl.Value}, w.updateRequest(0x7000), &r); r.PCO.Present {
+			t.Errorf("%s: an update is told %q", tt.name, told(r.PCO))
+		}
+		secondary := w.createSecondary(c.TEIDControl.Value, w.secondaryRequest(6, template(gtp.TFTCreate, portFilter(1, 1, 1))))
+		if !secondary.Cause.Accepted() || secondary.PCO.Present {
+			t.Errorf("%s: a secondary context (%v) is told %q", tt.name, secondary.Cause, told(secondary.PCO))
+		}
+	}
+}
+
+// TestOptionsCounted counts what gets no answer, and what nobody knows.
+func TestOptionsCounted(t *testing.T) {
+	w := newWorld(t, nil)
+	m := w.createRequest(imsi1, "dual", gtp.PDPTypeIPv4v6)
+	m.PCO = gtp.Some(pcoOf(
+		gtp.ContainerPolicyRejection, []byte{1}, gtp.ContainerAddressNAS, nil, gtp.ContainerAddressDHCP, nil, gtp.ContainerMSISDN, nil,
+		gtp.ContainerMTUNonIP, nil, gtp.ContainerRateControl, nil, gtp.ContainerDataOff, []byte{1}, gtp.ContainerReliableData, nil,
+		gtp.ContainerRateControlExtra, nil, gtp.ContainerPDUSession, []byte{1}, gtp.ContainerDNS4, nil,
+		gtp.Container(0x0006), nil, gtp.Container(0x4711), nil, gtp.Container(0xff00), []byte{0, 1, 2}))
+	w.create(m)
+	if w.e.stats.OptionsUnanswered != 10 || w.e.stats.OptionsUnknown != 3 {
+		t.Errorf("%d unanswered, %d unknown", w.e.stats.OptionsUnanswered, w.e.stats.OptionsUnknown)
+	}
+}
+
+// TestOptionsRefused: a terminal that was refused reads it in an answer to its own packet, also
+// where the request comes again; one that was refused for something else reads nothing.
+func TestOptionsRefused(t *testing.T) {
+	pap, chap := papRequest("nemo", "arctangent"), ppp(gtp.CHAPResponse, 9, 1, 1)
+	for _, tt := range []struct {
+		name    string
+		ask     []any
+		verdict Verdict
+		want    string
+	}{
+		{"PAP", []any{gtp.ContainerPAP, pap}, Refused, fmt.Sprintf("c023 03%02x000500", pap[1])},
+		{"CHAP", []any{gtp.ContainerCHAP, ppp(gtp.CHAPChallenge, 9, 1, 1), gtp.ContainerCHAP, chap}, Refused, "c223 04090004"},
+		{"a challenge of the server", []any{gtp.ContainerPAP, pap}, Challenged, fmt.Sprintf("c023 03%02x000500", pap[1])},
+		{"and nothing else", []any{gtp.ContainerDNS4, nil, gtp.ContainerCHAP, chap, gtp.ContainerMTU4, nil}, Refused, "c223 04090004"},
+		{"no proof", []any{gtp.ContainerDNS4, nil}, Refused, ""},
+		{"no answer of the server", []any{gtp.ContainerPAP, pap}, Unknown, ""},
+	} {
+		w := newAuthorized(t, nil)
+		m := w.createRequest(imsi1, "internet", gtp.PDPTypeIPv4)
+		m.PCO = gtp.Some(pcoOf(tt.ask...))
+		b, a := w.asks(m)
+		for step, got := range [][]packet.Datagram{w.authorize(a.Ticket, Grant{Verdict: tt.verdict}), nil} {
+			if step == 1 {
+				got = w.raw(pathControl, b)
+			}
+			var r gtp.CreateResponse
+			w.answer(got, &r)
+			list := ""
+			for c, v := range r.PCO.Value.All() {
+				list += fmt.Sprintf("%04x %x", uint16(c), v)
+			}
+			if r.Cause.Accepted() || list != tt.want {
+				t.Errorf("%s, step %d: %v, told %q, want %q", tt.name, step, r.Cause, list, tt.want)
+			}
+		}
 	}
 }
 

@@ -28,6 +28,9 @@ type Stats struct {
 	Asked, GrantsLate uint64
 	// Verdicts are what became of those that waited.
 	Verdicts [NumVerdicts]uint64
+	// OptionsUnanswered are protocol configuration options of terminals that need no answer, or get none here,
+	// OptionsUnknown those of which this node knows nothing.
+	OptionsUnanswered, OptionsUnknown uint64
 	// PoolsUnknown were named for terminals, whose access point has none of the name.
 	PoolsUnknown uint64
 	// Renumbered are sessions that got another prefix, RenumberWaits the times that none was free for one.

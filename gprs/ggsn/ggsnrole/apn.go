@@ -30,6 +30,7 @@ type APN struct {
 	PoolAlarm                        int // percent; 0: none
 	Hold                             time.Duration
 	DNS, PCSCF                       []netip.Addr
+	PCOUnasked                       []Option
 	Domains                          []string
 	PREF64                           []netip.Prefix
 	DHCP                             bool
@@ -88,6 +89,15 @@ const (
 )
 
 var typeBits = map[PDPType]ggsn.Types{IPv4: ggsn.TypeIPv4, IPv6: ggsn.TypeIPv6, IPv4v6: ggsn.TypeIPv4v6}
+
+// Option is what terminals may be told unasked.
+type Option string
+
+// The options.
+const (
+	TellPCSCF Option = "pcscf"
+	TellMTU   Option = "mtu"
+)
 
 // UEToUE is what becomes of packets from one terminal for another.
 type UEToUE string
@@ -151,6 +161,8 @@ func (a *APN) keys() []key.Key {
 		key.Of("hold", &a.Hold, "2m", key.Duration(0, week), key.Live, "How long an address rests before another context gets it."),
 		key.Of("dns", &a.DNS, []string{}, addresses, key.Live, "Name servers that terminals are told, of either family."),
 		key.Of("pcscf", &a.PCSCF, []string{}, addresses, key.Live, "SIP proxies (P-CSCF) that terminals are told, of either family."),
+		key.Of("pco_unasked", &a.PCOUnasked, []string{}, key.List(key.OneOf(TellPCSCF, TellMTU)), key.Live,
+			`What new contexts are told in protocol configuration options though they have not asked for it: "pcscf", and "mtu" of IPv4.`),
 		key.Of("domains", &a.Domains, []string{}, key.List(domain), key.Live, "Search list that terminals with IPv6 are told. RFC 8106."),
 		key.Of("pref64", &a.PREF64, []string{}, key.List(keys.Prefix), key.Live,
 			"Prefixes of the NAT64s on the way, which terminals with IPv6 are told, and so CLATs on them. RFC 8781."),

@@ -157,6 +157,13 @@ func TestKeysOfTheLink(t *testing.T) {
 		{configtest.InEffect(t, "ggsn.apn", "pcscf"), `pcscf = ["192.0.2.60", "192.0.2.61"]`, func(b *bench) {
 			b.wants("proxies", len(b.asked(gtp.ContainerPCSCF4)), 2)
 		}},
+		{configtest.InEffect(t, "ggsn.apn", "pco_unasked"), "pco_unasked = [\"pcscf\", \"mtu\"]\npcscf = [\"192.0.2.60\"]", func(b *bench) {
+			var told []gtp.Container
+			for c := range b.open(1).PCO.Value.All() {
+				told = append(told, c)
+			}
+			b.wants("told unasked", slices.Equal(told, []gtp.Container{gtp.ContainerPCSCF4, gtp.ContainerMTU4}), true)
+		}},
 		{configtest.InEffect(t, "ggsn.apn", "report_location"), `report_location = "area"`, func(b *bench) {
 			can, _ := gtp.MakeExtensions(make([]byte, 4), gtp.Extension{Type: gtp.ExtensionInfoChangeSupport, Content: []byte{0, 0}})
 			b.hand(ggsn.SocketControl, sgsn, gtp.Header{Version: gtp.V1, Extensions: can}, request(1, sgsn, gtp.PDPTypeIPv4))

@@ -32,6 +32,8 @@ func (g *GGSN) Collect(emit func(role.Metric)) {
 	emit(role.Count("renumber_waits_total", "Times that no prefix was free for one of these; the next advertisement tries again.", s.RenumberWaits))
 	emit(role.Count("delegations_refused_total", "Prefixes that clients of DHCPv6 did not get, since those of their terminal come and go too often.", s.DelegationsRefused))
 	emit(role.Count("named_pools_unknown_total", "Pools that RADIUS servers named and that an access point has not; the context was refused.", s.PoolsUnknown))
+	emit(role.Count("pco_unanswered_total", "Protocol configuration options of terminals that get no answer here.", s.OptionsUnanswered))
+	emit(role.Count("pco_unknown_total", "Protocol configuration options of terminals that the node does not know.", s.OptionsUnknown))
 	for f := range ggsn.RouteFault(ggsn.NumRouteFaults) {
 		emit(role.Metric{Name: "routes_refused_total", Kind: role.Counter, Help: "Networks behind terminals that RADIUS servers named and that were not given, by reason.", Reason: f.String(), Value: float64(s.RoutesRefused[f])})
 	}

@@ -75,6 +75,7 @@ func (a *APN) engine(vrf uint8) ggsn.APN {
 	}
 	e.DNS4, e.DNS6 = families(a.DNS)
 	e.PCSCF4, e.PCSCF6 = families(a.PCSCF)
+	e.TellPCSCF, e.TellMTU = slices.Contains(a.PCOUnasked, TellPCSCF), slices.Contains(a.PCOUnasked, TellMTU)
 	return e
 }
 
