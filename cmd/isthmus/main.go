@@ -27,16 +27,16 @@ const (
 	exitUsage  = 2 // the command line or the configuration is wrong
 )
 
-// StartCLI is the command line of who starts the program: to make a model of all commands takes a third of
-// the time in which a client has its address.
+// StartCLI is the command line of who starts the program, or looks before whether it would: to make a model of
+// all commands takes a third of the time in which a client has its address.
 type StartCLI struct {
-	Run RunCmd `cmd:"" help:"Run what a configuration names."`
+	Run   RunCmd   `cmd:"" help:"Run what a configuration names."`
+	Check CheckCmd `cmd:"" help:"Check a configuration, and whether this machine can run it. Changes nothing."`
 }
 
 // CLI is the command line.
 type CLI struct {
 	StartCLI
-	Check   CheckCmd   `cmd:"" help:"Check a configuration, and whether this machine can run it. Changes nothing."`
 	Init    InitCmd    `cmd:"" help:"Print a small configuration to start from."`
 	Lab     LabCmd     `cmd:"" help:"See the roles at work in a network made of namespaces."`
 	SIP     SIPCmd     `cmd:"" name:"sip" help:"SIP: telephone in the foreground."`
@@ -71,7 +71,7 @@ func execute(args []string, to streams) (status int) {
 		}
 	}()
 	cli, commands := any(new(CLI)), roleCommands()
-	if len(args) > 0 && args[0] == "run" {
+	if len(args) > 0 && (args[0] == "run" || args[0] == "check") {
 		cli, commands = new(StartCLI), nil
 	}
 	parser, err := kong.New(cli, append(commands,
