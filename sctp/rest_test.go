@@ -173,6 +173,9 @@ func (r *atRest) arePeers(t testing.TB) bool {
 				return
 			}
 			c.turn(msgs[:n])
+			if os.Getenv("AWAKE") == "" && s.Drained() {
+				s.Rest(rest)
+			}
 		}
 	}()
 	_, _ = io.Copy(io.Discard, os.Stdin)
