@@ -51,6 +51,7 @@ type Endpoint struct {
 	woken      []*Conn // have something for their readers, in this turn
 	timer      *time.Timer
 	armed      time.Time // when the timer goes off; zero is never
+	resting    int       // readers that rest
 	closing    bool      // no new associations; with the last one the endpoint is closed
 	empty      bool      // the last one has ended
 	lastEnd    time.Time // of an association

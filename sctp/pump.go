@@ -156,11 +156,14 @@ func (e *Endpoint) sendQuick() {
 	}
 }
 
-// arm has the timer go off when the engine wants it. At a later time than it is set for it finds out by itself: that
-// moves with each packet.
+// arm has the timer go off when the engine wants it, unless a reader rests, which does what is due when it is back. At a later
+// time than it is set for it finds out by itself: that moves with each packet.
 func (e *Endpoint) arm(now time.Time) {
+	if e.resting > 0 || e.closed {
+		return
+	}
 	next := e.engine.Next()
-	if e.closed || next.IsZero() || !e.armed.IsZero() && !next.Before(e.armed) {
+	if next.IsZero() || !e.armed.IsZero() && !next.Before(e.armed) {
 		return
 	}
 	e.armed = next
@@ -171,10 +174,15 @@ func (e *Endpoint) arm(now time.Time) {
 func (e *Endpoint) tick() {
 	t := e.begin()
 	e.armed = time.Time{}
+	e.doDue(t)
+	e.finish(t)
+}
+
+// doDue has the engine do what is due.
+func (e *Endpoint) doDue(t turn) {
 	if !e.closed {
 		e.engine.Tick(t.now, t.Output)
 	}
-	e.finish(t)
 }
 
 // read gives the engine what a socket receives, until it is closed.
@@ -182,6 +190,7 @@ func (e *Endpoint) read(s *port.Pairs) {
 	msgs := make([]port.Message, port.MaxBatch)
 	mayRest := !e.config.Prompt && e.par.RTOMin >= restRTO
 	var pace pace
+	rests := false
 	for {
 		n, err := s.ReadBatch(msgs)
 		if err != nil {
@@ -192,20 +201,28 @@ func (e *Endpoint) read(s *port.Pairs) {
 			e.handle(&msgs[i], t)
 		}
 		pace.note(n, t.now)
-		rests := mayRest && pace.brisk && s.Drained() && t.now.Sub(e.engine.BusyAt()) > restAfter
 		if rests {
+			e.resting--
+		}
+		if rests = mayRest && pace.brisk && t.now.Sub(e.engine.BusyAt()) > restAfter; rests {
+			e.resting++
 			e.rests++
+			e.doDue(t)
 		}
 		e.finish(t)
-		if rests {
+		switch {
+		case rests && s.Drained():
 			s.Rest(rest)
+		case rests:
+			s.Rest(0) // there may be more
 		}
 	}
 }
 
 // A socket of an endpoint that has had nothing to do for restAfter but heartbeats, and of those many, is read once in a
-// rest: thousands of associations need no more, and to wake up for each packet takes more than to answer it. The first packet
-// that comes for anyone is late by a rest at most, as round trips of heartbeats are.
+// rest, and what is due by the engine's timers waits for that: thousands of associations need no more, and to wake up for each
+// packet, or for the clock, takes more than to answer. The first packet that comes for anyone is late by a rest at most, as
+// round trips of heartbeats are.
 const (
 	rest      = 10 * time.Millisecond
 	restAfter = time.Second

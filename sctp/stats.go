@@ -16,7 +16,7 @@ type Stats struct {
 	Associations int    // there are now
 	EventsLost   uint64 // that no one took
 	NotBound     uint64 // packets to addresses that the endpoint is not bound to
-	Rests        uint64 // times that heartbeats were let wait, to be read together
+	Rests        uint64 // readings behind which heartbeats were let wait, to be read together
 
 	Received, Sent           uint64 // packets
 	ReceiveCalls, SendCalls  uint64 // system calls that did it

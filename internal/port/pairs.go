@@ -23,7 +23,7 @@ type PairsConfig struct {
 	Protocol int
 	Port     uint16
 	// Small makes a socket for few peers: it reads fewer packets at once. At first it has room for packets of 2 KiB, which
-	// takes a hundredth of the memory, and when that is full, or too small, for trains. It does not rest.
+	// takes a hundredth of the memory, and when that is full, or too small, for trains. Packets wake the process while it rests.
 	Small bool
 }
 
@@ -172,7 +172,8 @@ func setOptions6(fd, discover, dontFragment, mtu int) error {
 		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU, mtu))
 }
 
-// ReadBatch is that of [UDP]. The payload of a raw socket's message is what follows the IP header.
+// ReadBatch is that of [UDP], but does not wait behind a [Pairs.Rest]: then there may be no message. The payload of a raw
+// socket's message is what follows the IP header.
 func (p *Pairs) ReadBatch(msgs []Message) (int, error) {
 	n, err := p.udp.ReadBatch(msgs)
 	if p.raw && !p.v6 {
@@ -184,7 +185,7 @@ func (p *Pairs) ReadBatch(msgs []Message) (int, error) {
 }
 
 // Rest has the goroutine that reads sleep for a while, and lets packets wait: they are read together then, and none wakes
-// the process before. To close the socket ends it.
+// the process before. To close the socket ends it. The next ReadBatch takes what has come, if anything has, and does not wait.
 func (p *Pairs) Rest(d time.Duration) {
 	if p.udp.guard.enter() {
 		p.udp.poller.rest(d)

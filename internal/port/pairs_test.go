@@ -235,8 +235,8 @@ func TestPairsWaitForRoom(t *testing.T) {
 	}
 }
 
-// TestPairsRest has a packet not wake who rests, and come all the same when the rest is over; the next one wakes again. To
-// close the socket ends a rest, and small sockets have none.
+// TestPairsRest has a packet not wake who rests, and come all the same when the rest is over; the next one wakes again. Behind a
+// rest nobody waits. To close the socket ends a rest, but for a small one.
 func TestPairsRest(t *testing.T) {
 	at := netip.MustParseAddr("127.0.0.1")
 	open := func(small bool) *Pairs {
@@ -269,6 +269,12 @@ func TestPairsRest(t *testing.T) {
 		if n, err := p.ReadBatch(msgs); n != 1 || err != nil {
 			t.Errorf("%d packets, %v", n, err)
 		}
+		for _, d := range []time.Duration{rest, 0} {
+			p.Rest(d)
+			if n, err := p.ReadBatch(msgs); n != 0 || err != nil {
+				t.Errorf("%d packets have come, %v", n, err)
+			}
+		}
 	}
 	rested := make(chan struct{})
 	go func() {
@@ -280,7 +286,11 @@ func TestPairsRest(t *testing.T) {
 	if _, err := p.ReadBatch(msgs); err != ErrClosed {
 		t.Errorf("a closed socket: %v", err)
 	}
-	open(true).Rest(time.Hour)
+	small := open(true)
+	small.Rest(time.Millisecond)
+	if n, err := small.ReadBatch(msgs); n != 0 || err != nil {
+		t.Errorf("%d packets have come to a small socket, %v", n, err)
+	}
 }
 
 // TestPairsRestClosed has one who rests too late, when the number of its socket may already be another's: that one hears all the

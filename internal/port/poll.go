@@ -15,15 +15,16 @@ import (
 // poller receives from a socket with the help of Go's poller, for sockets of which a process may have thousands: one
 // that waits in the kernel has a thread to itself.
 type poller struct {
-	fd    int
-	rests bool
-	conn  syscall.RawConn // of file
-	try   func(fd uintptr) bool
-	hdrs  []mmsghdr
-	got   int
-	errno unix.Errno
-	busy  bool // much has come the last time
-	clock clock
+	fd     int
+	rests  bool
+	conn   syscall.RawConn // of file
+	try    func(fd uintptr) bool
+	hdrs   []mmsghdr
+	got    int
+	errno  unix.Errno
+	busy   bool // much has come the last time
+	clock  clock
+	rested bool // who reads next does not wait
 
 	mu     sync.Mutex // holds the rest, against who closes the socket
 	file   *os.File   // by which packets wake the reader; nil while it rests
@@ -68,17 +69,18 @@ func (p *poller) listen() (err error) {
 	return err
 }
 
-// receive is recvmmsg, and waits for the first message. Once the socket is closed it returns EBADF.
+// receive is recvmmsg, and waits for the first message unless it has rested. Once the socket is closed it returns EBADF.
 func (p *poller) receive(hdrs []mmsghdr) (int, unix.Errno) {
 	p.hdrs = hdrs
-	if p.file == nil { // it has rested
-		if p.receiveNow(0) {
-			return p.got, p.errno
-		}
+	if p.rested {
+		p.receiveNow(0)
+		return p.got, p.errno
+	}
+	if p.file == nil { // it has rested before
 		if err := p.listen(); err == ErrClosed {
 			return 0, unix.EBADF
 		} else if err != nil { // no descriptor is free
-			p.rest(retryListen)
+			p.rest(retryListen) // hence the next receive does not wait
 			return 0, unix.EAGAIN
 		}
 	}
@@ -86,6 +88,15 @@ func (p *poller) receive(hdrs []mmsghdr) (int, unix.Errno) {
 		return 0, unix.EBADF
 	}
 	return p.got, p.errno
+}
+
+// hasRested reports whether the last receive came behind a rest.
+func (p *poller) hasRested() bool {
+	if p == nil || !p.rested {
+		return false
+	}
+	p.rested = false
+	return true
 }
 
 // receiveNow reports whether there was something.

@@ -3,6 +3,7 @@
 package port
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -44,26 +45,44 @@ func (c *clock) isDue(fd uintptr) bool {
 // retryListen is when it is looked again whether a descriptor is free.
 const retryListen = 100 * time.Millisecond
 
-// rest sleeps until its time is over, or the socket is closed. No packet wakes the reader, nor the process, until it has
-// asked in vain for what has come.
+// rest sleeps until its time is over, or the socket is closed. No packet wakes the reader, nor the process, until it waits for
+// one again. Where there is no descriptor for that, packets wake the process, and closing the socket does not.
 func (p *poller) rest(d time.Duration) {
-	if !p.rests || !p.quieten() {
+	p.rested = true
+	if d <= 0 {
 		return
 	}
-	p.clock.wait.Value, p.clock.set = unix.NsecToTimespec(int64(d)), false
-	_ = p.clock.conn.Read(p.clock.due)
+	switch p.quieten() {
+	case nil:
+		p.clock.wait.Value, p.clock.set = unix.NsecToTimespec(int64(d)), false
+		_ = p.clock.conn.Read(p.clock.due)
+	case ErrClosed:
+	default:
+		time.Sleep(d)
+	}
 }
 
-// quieten has no packets wake the reader. It reports whether there is a clock to do so, and a socket.
-func (p *poller) quieten() bool {
+// errAwake says that a socket is not made for rests.
+var errAwake = errors.New("it has no descriptor of its own for the poller")
+
+// quieten has no packets wake the reader, and sees to it that there is a clock to do so.
+func (p *poller) quieten() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.clock.file == nil && p.clock.open() != nil {
-		return false
+	switch {
+	case p.closed:
+		return ErrClosed
+	case !p.rests:
+		return errAwake
+	}
+	if p.clock.file == nil {
+		if err := p.clock.open(); err != nil {
+			return err
+		}
 	}
 	if p.file != nil {
 		_ = p.file.Close() // the socket has another descriptor
 		p.file = nil
 	}
-	return true
+	return nil
 }

@@ -89,7 +89,8 @@ func (u *UDP) ReadBatch(msgs []Message) (int, error) {
 		if n := u.hand(msgs); n > 0 {
 			return n, nil
 		}
-		if err := u.fill(min(len(msgs), u.in.n)); err != nil {
+		err := u.fill(min(len(msgs), u.in.n))
+		if err != nil || u.poller.hasRested() && u.in.filled == 0 {
 			return 0, err
 		}
 	}

@@ -10,7 +10,6 @@ import (
 
 // acks is what an association owes its peer.
 type acks struct {
-	sackAt     time.Time // when one that was put off is due
 	sackDue    bool
 	sackPath   *Path // where it goes: nil is the path in use
 	lastPath   *Path // where the last one went

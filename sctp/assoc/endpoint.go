@@ -50,11 +50,13 @@ type Endpoint struct {
 	origin  time.Time    // from which the beats of heartbeats count
 	busyAt  time.Time    // when the user has sent something, or anything but heartbeats has come
 
-	dice    [8]byte
-	control []byte        // chunks that answer the packet that is handled
-	gaps    []chunk.Block // of the SACK that is written
-	free    messages
-	pieces  buffers
+	dice      [8]byte
+	info      [infoSize]byte // of the heartbeat that is written
+	heartbeat []byte         // which is it
+	control   []byte         // chunks that answer the packet that is handled
+	gaps      []chunk.Block  // of the SACK that is written
+	free      messages
+	pieces    buffers
 
 	assemblies []*assembly // that are empty
 }

@@ -19,9 +19,9 @@ type features struct {
 	forwards    bool // messages may be given up (RFC 3758 section 3.3)
 	addresses   bool // may change (RFC 5061 section 4.2.7)
 
-	key   []byte       // of the association (RFC 4895 section 6.1); nil if nothing is authenticated
-	hmac  uint16       // that the peer wants
-	wants []chunk.Type // that the peer takes behind an AUTH alone
+	key   []byte    // of the association (RFC 4895 section 6.1); nil if nothing is authenticated
+	hmac  uint16    // that the peer wants
+	wants [4]uint64 // a bit for each type that the peer takes behind an AUTH alone
 }
 
 // Our lists of authentication (RFC 4895 sections 3.2 and 3.3).
@@ -72,7 +72,10 @@ func (a *Association) agree(peer *chunk.Options, random []byte) {
 		return
 	}
 	ours := a.par.offer(random)
-	a.hmac, a.wants = peer.HMACs[at], slices.Clone(peer.Chunks)
+	a.hmac = peer.HMACs[at]
+	for _, t := range peer.Chunks {
+		a.wants[t/64] |= 1 << (t % 64)
+	}
 	a.key = sharedKey(ours.KeyVector(), peer.KeyVector())
 	a.addresses = lists(chunk.TypeASCONF) && lists(chunk.TypeASCONFAck)
 }
@@ -100,7 +103,7 @@ func (a *Association) protects(t chunk.Type) bool {
 	case chunk.TypeInit, chunk.TypeInitAck, chunk.TypeShutdownComplete, chunk.TypeAuth:
 		return false
 	}
-	return a.key != nil && slices.Contains(a.wants, t)
+	return a.key != nil && a.wants[t/64]>>(t%64)&1 == 1
 }
 
 // authSize is what an AUTH takes of a packet.

@@ -15,7 +15,7 @@ import (
 const infoSize = 8 + 8 + 4
 
 func (a *Association) heartbeatInfo(p *Path, size int, now time.Time) []byte {
-	info := binary.BigEndian.AppendUint64(make([]byte, 0, infoSize), p.nonce)
+	info := binary.BigEndian.AppendUint64(a.endpoint.info[:0], p.nonce)
 	info = binary.BigEndian.AppendUint64(info, uint64(now.Sub(a.epoch)))
 	return binary.BigEndian.AppendUint32(info, uint32(size))
 }
@@ -127,7 +127,9 @@ func (a *Association) trim() {
 
 // sendHeartbeat sends one (RFC 9260 section 8.3).
 func (a *Association) sendHeartbeat(p *Path, now time.Time, out *Output) {
-	a.sendAlone(p, chunk.AppendHeartbeat(nil, a.heartbeatInfo(p, 0, now)), out)
+	e := a.endpoint
+	e.heartbeat = chunk.AppendHeartbeat(e.heartbeat[:0], a.heartbeatInfo(p, 0, now))
+	a.sendAlone(p, e.heartbeat, out)
 	p.asked(now)
 }
 

@@ -114,6 +114,9 @@ func (a *Association) addPath(pair Pair, udp uint16, confirmed bool) *Path {
 	p := &Path{Pair: pair, Parameters: a.par.PathParameters, port: udp, confirmed: confirmed, nonce: a.endpoint.random64()}
 	p.mtu = p.base()
 	p.rto = p.Parameters.RTOInitial
+	if a.paths == nil {
+		a.paths = a.firstPaths[:0]
+	}
 	a.paths = append(a.paths, p)
 	p.congestion.begin(a.fragmentRoom(p), p.Remote.Is4())
 	return p

@@ -24,20 +24,17 @@ type sender struct {
 	queued  int          // octets in the send buffer
 	kept    int          // messages there
 	blocked bool         // our user waits for room
-	roomAt  time.Time    // when the next message is over that waits in the full buffer; zero if none will be
 
 	peerWindow int // octets that the peer has room for (RFC 9260 section 6.2.1)
 	announced  int // window of the last SACK
 	outside    int // octets of user data in flight
 	marked     int // chunks that are to be sent again
 
-	windowAt   time.Time // when a closed window is probed
 	windowTime time.Duration
-	ask        bool      // the time has come: one chunk may go
-	forwardAt  time.Time // when the peer is told again what was given up
-	forwarded  uint32    // the TSN that it was told
-	probing    bool      // a chunk was sent into a closed window
-	sackHeard  bool      // since that, or since the last timeout
+	ask        bool   // the time has come: one chunk may go
+	forwarded  uint32 // the TSN that it was told
+	probing    bool   // a chunk was sent into a closed window
+	sackHeard  bool   // since that, or since the last timeout
 }
 
 // outStream is a stream to the peer.

@@ -17,7 +17,6 @@ const maxPreserve = time.Second
 
 // handshake is what the end that asks keeps until the association is set up.
 type handshake struct {
-	setup    time.Time // T1-init or T1-cookie
 	tries    int
 	raced    int    // INITs to further addresses, which T1-init did not wait for
 	target   *Path  // of the INIT or the COOKIE ECHO

@@ -8,12 +8,6 @@ import (
 	"github.com/isthmus-net/isthmus/sctp/chunk"
 )
 
-// ending is what the end of an association keeps (RFC 9260 section 9.2).
-type ending struct {
-	shutdownAt time.Time // T2-shutdown
-	guardAt    time.Time // T5-shutdown-guard
-}
-
 // Shutdown ends the association when all that was sent is acknowledged. Nothing more is taken to be sent.
 func (a *Association) Shutdown(now time.Time, out *Output) {
 	a.endpoint.begin()

@@ -226,6 +226,9 @@ const maxOutstanding = 1 << 15
 // addNew fills a packet with data. The window of the path was open before: the packet may go over it (RFC 9260
 // section 6.1, B).
 func (a *Association) addNew(w *composer, now time.Time) {
+	if a.upcoming() == nil {
+		return
+	}
 	largest, first := a.largestFragment(), a.nextTSN
 	defer func() {
 		if a.nextTSN != first {
