@@ -224,10 +224,10 @@ func (e *Endpoint) read(s *port.Pairs) {
 // packet, or for the clock, takes more than to answer. The first packet that comes for anyone is late by a rest at most, as
 // round trips of heartbeats are.
 const (
-	rest      = 10 * time.Millisecond
+	rest      = 20 * time.Millisecond
 	restAfter = time.Second
 	// restRTO is the least RTO.Min of an endpoint that rests: with less, an answer that is late by a rest may be missed.
-	restRTO = 10 * rest
+	restRTO = 5 * rest
 )
 
 // pace is how fast packets come.
@@ -240,9 +240,9 @@ type pace struct {
 // Brisk are so many packets in a rest, of a time of many. More than floodPackets come together anyway, and a socket of a process
 // without privilege may have no room for a rest of them.
 const (
-	briskPackets = 4
+	briskPackets = 8
 	floodPackets = 100
-	paceRests    = 25
+	paceRests    = 12
 )
 
 // note counts packets.
