@@ -54,7 +54,7 @@ func TestVRFsAnnounced(t *testing.T) {
 		n.hears("blue", p, true)
 	}
 	for _, all := range []string{"0.0.0.0/0", "::/0"} { // the refusals of what no other route leads
-		if knows(routers["red"], netip.MustParsePrefix(all)) {
+		if knows(n.routers["red"], netip.MustParsePrefix(all)) {
 			t.Errorf("%s is announced", all)
 		}
 	}
