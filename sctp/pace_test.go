@@ -12,7 +12,7 @@ func TestPace(t *testing.T) {
 	for name, c := range map[string]struct {
 		packets int // in a rest
 		brisk   bool
-	}{"few": {3, false}, "many": {5, true}, "thousands": {90, true}, "a flood": {110, false}} {
+	}{"few": {briskPackets - 1, false}, "many": {briskPackets + 1, true}, "thousands": {floodPackets - 10, true}, "a flood": {floodPackets + 10, false}} {
 		t.Run(name, func(t *testing.T) {
 			var p pace
 			now := time.Now()

@@ -193,17 +193,18 @@ func (e *Endpoint) read(s *port.Pairs) {
 	rests := false
 	for {
 		n, err := s.ReadBatch(msgs)
-		if err != nil {
-			return // nothing but closing the socket ends it
-		}
 		t := e.begin()
+		if rests {
+			e.resting--
+		}
+		if err != nil { // it is closed, or of no use any more
+			e.finish(t)
+			return
+		}
 		for i := range msgs[:n] {
 			e.handle(&msgs[i], t)
 		}
 		pace.note(n, t.now)
-		if rests {
-			e.resting--
-		}
 		if rests = mayRest && pace.brisk && t.now.Sub(e.engine.BusyAt()) > restAfter; rests {
 			e.resting++
 			e.rests++

@@ -6,13 +6,16 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -77,9 +80,8 @@ func BenchmarkAtRest(b *testing.B) {
 func TestAtRest(t *testing.T) {
 	for name, prompt := range map[string]bool{"rests": false, "prompt": true} {
 		t.Run(name, func(t *testing.T) {
-			r := atRest{associations: 300, paths: 1, farthest: 20 * time.Millisecond, prompt: prompt, par: Defaults()}
-			r.par.HeartbeatInterval, r.par.RTOInitial, r.par.RTOMin = 100*time.Millisecond, 100*time.Millisecond, 100*time.Millisecond
-			if r.arePeers(t) {
+			r := quickAtRest()
+			if r.prompt = prompt; r.arePeers(t) {
 				return
 			}
 			e := r.serve(t)
@@ -98,9 +100,56 @@ func TestAtRest(t *testing.T) {
 	}
 }
 
+// TestAtRestDue has a server at rest do what is due of an association beside those at rest: it asks one who says nothing again
+// and again, and gives that up at last. Each time is behind the second for which who has asked does not rest.
+func TestAtRestDue(t *testing.T) {
+	r := quickAtRest()
+	if r.par.MaxInitRetrans = 4; r.arePeers(t) {
+		return
+	}
+	e := r.serve(t)
+	silent, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	ask := func() (rests uint64) {
+		before, done := e.Stats().Rests, make(chan error, 1)
+		go func() {
+			_, err := e.Dial(ctx, fmt.Sprintf("127.0.0.1:5000/%d", silent.LocalAddr().(*net.UDPAddr).Port))
+			done <- err
+		}()
+		const patience = 500 // rests, which are 10 s at least; it takes 3.1 s of which it may rest in the last 2.1
+		for rests < patience {
+			select {
+			case err := <-done:
+				if !errors.Is(err, syscall.ETIMEDOUT) {
+					t.Fatalf("given up by %v", err)
+				}
+				return e.Stats().Rests - before
+			case <-time.After(rest):
+				rests = e.Stats().Rests - before
+			}
+		}
+		t.Fatalf("not given up in %d rests", rests)
+		return 0
+	}
+	for ask() < 10 { // the machine had it wait so long that it did not rest
+	}
+}
+
+// quickAtRest are few associations that ask quickly.
+func quickAtRest() atRest {
+	r := atRest{associations: 300, paths: 1, farthest: 20 * time.Millisecond, par: Defaults()}
+	r.par.HeartbeatInterval, r.par.RTOInitial, r.par.RTOMin = 100*time.Millisecond, 100*time.Millisecond, 100*time.Millisecond
+	return r
+}
+
 // serve is the server's part. It returns when all associations are set up.
 func (r *atRest) serve(t testing.TB) *Endpoint {
-	c := Config{UDPPort: AnyPort, MaxAssociations: r.associations, Backlog: r.associations, Prompt: r.prompt, Parameters: &r.par}
+	c := Config{UDPPort: AnyPort, MaxAssociations: r.associations + 1, Backlog: r.associations, Prompt: r.prompt, Parameters: &r.par}
 	l := listen(t, &c, "sctp+udp", "127.0.0.1:0")
 	t.Cleanup(func() {
 		done, cancel := context.WithCancel(context.Background())

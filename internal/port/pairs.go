@@ -194,10 +194,10 @@ func (p *Pairs) Rest(d time.Duration) {
 }
 
 // Drained reports whether the last ReadBatch has taken all that had come by then: else who rests lets it wait in a buffer that
-// fills up.
+// fills up. Behind an error there may be more.
 func (p *Pairs) Drained() bool {
-	r := &p.udp.in
-	return r.next == r.filled && len(r.rest) == 0 && r.filled < len(p.udp.poller.hdrs)
+	r, by := &p.udp.in, p.udp.poller
+	return r.next == r.filled && len(r.rest) == 0 && r.filled < len(by.hdrs) && (by.errno == 0 || by.errno == unix.EAGAIN)
 }
 
 // behindIPv4 takes the header off a packet that the kernel has looked through.

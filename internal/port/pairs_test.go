@@ -293,6 +293,73 @@ func TestPairsRest(t *testing.T) {
 	}
 }
 
+// TestPairsRestInVain has come nothing that is a message while the socket rests: an empty datagram, one that is too large for its
+// buffer, or an ICMP error before a message. Who reads does not wait for another one, and is told if there may be more.
+func TestPairsRestInVain(t *testing.T) {
+	at := netip.MustParseAddr("127.0.0.1")
+	n := testutil.NewNetns(t)
+	for name, c := range map[string]struct {
+		small   bool
+		payload []byte
+		more    bool // there is an error, too, which comes first
+	}{"empty": {}, "too large": {small: true, payload: make([]byte, 3000)}, "an error": {payload: []byte("x"), more: true}} {
+		t.Run(name, func(t *testing.T) {
+			p := pairsIn(t, n, PairsConfig{Addr: netip.AddrPortFrom(at, 0), Small: c.small})
+			if err := p.OnError(func(PairError) {}); err != nil {
+				t.Fatal(err)
+			}
+			send := func(to netip.AddrPort, payload []byte) {
+				if err := p.WriteBatch([]Paired{{Local: at, Remote: to, Payload: payload}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			send(p.LocalAddr(), c.payload)
+			if c.more {
+				send(netip.AddrPortFrom(at, 9), nil)
+			}
+			msgs := make([]Message, MaxBatch)
+			p.Rest(time.Millisecond)
+			if n, err := p.ReadBatch(msgs); n != 0 || err != nil {
+				t.Fatalf("%d packets have come, %v", n, err)
+			}
+			if p.Drained() == c.more {
+				t.Errorf("drained is %v", p.Drained())
+			}
+		})
+	}
+}
+
+// TestPairsRestWithoutDescriptor has no descriptor be free for the poller behind a rest: packets are read all the same.
+func TestPairsRestWithoutDescriptor(t *testing.T) {
+	at := netip.MustParseAddr("127.0.0.1")
+	p, err := ListenPairs(PairsConfig{Addr: netip.AddrPortFrom(at, 0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	msgs := make([]Message, MaxBatch)
+	p.Rest(time.Millisecond)
+	if n, err := p.ReadBatch(msgs); n != 0 || err != nil {
+		t.Fatalf("%d packets have come, %v", n, err)
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) })
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := p.WriteBatch([]Paired{{Local: at, Remote: p.LocalAddr(), Payload: []byte("x")}}); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := p.ReadBatch(msgs); n != 1 || err != nil {
+			t.Errorf("%d packets have come, %v", n, err)
+		}
+	}
+}
+
 // TestPairsRestClosed has one who rests too late, when the number of its socket may already be another's: that one hears all the
 // same.
 func TestPairsRestClosed(t *testing.T) {

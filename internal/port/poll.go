@@ -72,17 +72,16 @@ func (p *poller) listen() (err error) {
 // receive is recvmmsg, and waits for the first message unless it has rested. Once the socket is closed it returns EBADF.
 func (p *poller) receive(hdrs []mmsghdr) (int, unix.Errno) {
 	p.hdrs = hdrs
-	if p.rested {
-		p.receiveNow(0)
-		return p.got, p.errno
-	}
-	if p.file == nil { // it has rested before
+	if p.file == nil && !p.rested { // it has rested before
 		if err := p.listen(); err == ErrClosed {
 			return 0, unix.EBADF
 		} else if err != nil { // no descriptor is free
-			p.rest(retryListen) // hence the next receive does not wait
-			return 0, unix.EAGAIN
+			p.rest(retryListen)
 		}
+	}
+	if p.rested {
+		p.receiveNow(0)
+		return p.got, p.errno
 	}
 	if err := p.conn.Read(p.try); err != nil {
 		return 0, unix.EBADF

@@ -85,12 +85,11 @@ func (u *UDP) ReadBatch(msgs []Message) (int, error) {
 		return 0, ErrClosed
 	}
 	defer u.guard.leave()
-	for {
-		if n := u.hand(msgs); n > 0 {
+	for rested := false; ; rested = u.poller.hasRested() {
+		if n := u.hand(msgs); n > 0 || rested {
 			return n, nil
 		}
-		err := u.fill(min(len(msgs), u.in.n))
-		if err != nil || u.poller.hasRested() && u.in.filled == 0 {
+		if err := u.fill(min(len(msgs), u.in.n)); err != nil {
 			return 0, err
 		}
 	}
