@@ -121,8 +121,8 @@ func TestAtRestDue(t *testing.T) {
 			_, err := e.Dial(ctx, fmt.Sprintf("127.0.0.1:5000/%d", silent.LocalAddr().(*net.UDPAddr).Port))
 			done <- err
 		}()
-		const patience = 500 // rests, which are 10 s at least; it takes 3.1 s of which it may rest in the last 2.1
-		for rests < patience {
+		const patience = 3000 // in rests, of which it takes 155: ticks are counted, which a machine that stands still does not take
+		for range patience {
 			select {
 			case err := <-done:
 				if !errors.Is(err, syscall.ETIMEDOUT) {
@@ -130,10 +130,9 @@ func TestAtRestDue(t *testing.T) {
 				}
 				return e.Stats().Rests - before
 			case <-time.After(rest):
-				rests = e.Stats().Rests - before
 			}
 		}
-		t.Fatalf("not given up in %d rests", rests)
+		t.Fatal("it is not given up")
 		return 0
 	}
 	for ask() < 10 { // the machine had it wait so long that it did not rest
