@@ -3,6 +3,7 @@
 package port
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -64,9 +65,23 @@ func (p *poller) listen() (err error) {
 			return err
 		}
 	}
-	p.file = os.NewFile(uintptr(fd), "socket")
-	p.conn, err = p.file.SyscallConn()
+	file := os.NewFile(uintptr(fd), "socket")
+	if p.rests {
+		if err := polled(file); err != nil {
+			return err
+		}
+	}
+	p.file = file
+	p.conn, err = file.SyscallConn()
 	return err
+}
+
+// polled closes a file that Go's poller has not taken, of which [os.NewFile] says nothing.
+func polled(file *os.File) error {
+	if err := file.SetReadDeadline(time.Time{}); err != nil {
+		return errors.Join(fmt.Errorf("the kernel polls no more descriptors: raise fs.epoll.max_user_watches (%w)", err), file.Close())
+	}
+	return nil
 }
 
 // receive is recvmmsg, and waits for the first message unless it has rested. Once the socket is closed it returns EBADF.

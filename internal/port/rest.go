@@ -27,9 +27,12 @@ func (c *clock) open() error {
 	if err != nil {
 		return fmt.Errorf("cannot have a clock: %w", err)
 	}
-	c.file = os.NewFile(uintptr(fd), "clock")
-	c.due = c.isDue
-	c.conn, err = c.file.SyscallConn()
+	file := os.NewFile(uintptr(fd), "clock")
+	if err := polled(file); err != nil {
+		return err
+	}
+	c.file, c.due = file, c.isDue
+	c.conn, err = file.SyscallConn()
 	return err
 }
 
