@@ -4,11 +4,13 @@ package ggsn
 
 import (
 	"bytes"
+	"encoding/binary"
 	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/gprs/link"
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
@@ -73,6 +75,22 @@ func TestAuthorize(t *testing.T) {
 		t.Error("it cannot be deleted")
 	}
 	w.empty()
+}
+
+// TestInterfaceIDGranted takes the interface identifier of a grant, but for those that no terminal may have: the
+// node's own, that of no one and reserved ones (RFC 6459 section 5.2, RFC 5453). Then it draws one.
+func TestInterfaceIDGranted(t *testing.T) {
+	for _, id := range []uint64{0x1234, 0, link.RouterID, 0xfdffffffffffff80} {
+		w := newAuthorized(t, nil)
+		_, a := w.asks(w.createRequest(imsi1, "inet6", gtp.PDPTypeIPv6))
+		var r gtp.CreateResponse
+		w.answer(w.authorize(a.Ticket, Grant{InterfaceID: id}), &r)
+		raw := r.EndUserAddress.Value.IPv6.As16()
+		got := binary.BigEndian.Uint64(raw[8:])
+		if !r.Cause.Accepted() || (got == id) != (id == 0x1234) || !link.ValidID(got) {
+			t.Errorf("%#x: %v, %#x", id, r.Cause, got)
+		}
+	}
 }
 
 // papRequest is an Authenticate-Request (RFC 1334 section 2.2.1).

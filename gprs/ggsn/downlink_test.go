@@ -39,6 +39,7 @@ func TestDownlink(t *testing.T) {
 		{"IPv4 unreachable", icmp4(server, c.four(), 0, 3), none},
 		{"IPv4 cut short", udp4(server, c.four(), 64, 9)[:30], NotIP},
 		{"IPv6", udp6(host6, c.six(), 64, 100), none},
+		{"IPv6 for another address of the prefix", udp6(host6, at(netip.PrefixFrom(c.six(), 64)), 64, 0), none},
 		{"IPv6 of the largest size", udp6(host6, c.six(), 64, DefaultMTU-48), none},
 		{"IPv6 with a hop limit of 1", udp6(host6, c.six(), 1, 100), HopLimit},
 		{"IPv6 too large", udp6(host6, c.six(), 64, DefaultMTU-47), TooBig},

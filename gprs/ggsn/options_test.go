@@ -209,20 +209,22 @@ func TestOptionsRepeated(t *testing.T) {
 	}
 }
 
-// TestOptionsBounded: whatever is asked, the answer has 253 octets at most.
+// TestOptionsBounded: whatever is asked, the answer has 253 octets at most; here each question is shorter than its
+// answer, a Nak and a Reject.
 func TestOptionsBounded(t *testing.T) {
 	w := newWorld(t, nil)
 	m := w.createRequest(imsi1, "dual", gtp.PDPTypeIPv4v6)
 	p := gtp.NewPCO(nil)
 	for {
-		next, ok := p.Add(gtp.ContainerIPCP, ppp(gtp.ConfigureRequest, 1, 130, 6, 0, 0, 0, 0))
+		next, ok := p.Add(gtp.ContainerIPCP, ppp(gtp.ConfigureRequest, 1, 129, 6, 0, 0, 0, 0, 130, 6, 0, 0, 0, 0))
 		if !ok {
 			break
 		}
 		p = next
 	}
 	m.PCO = gtp.Some(p)
-	if got := w.create(m).PCO.Value; len(got) > gtp.MaxPCO {
+	const container = 3 + 4 + 6 // with one option of IPCP
+	if got := w.create(m).PCO.Value; len(got) > gtp.MaxPCO || len(got) <= gtp.MaxPCO-container {
 		t.Errorf("%d octets", len(got))
 	}
 }

@@ -132,6 +132,22 @@ func TestAccountingRequest(t *testing.T) {
 	}
 }
 
+// TestAccountingGigawords has what is beyond 32 bits of either direction in the attribute of that direction, and none
+// where there is nothing beyond (RFC 2869 sections 5.1 and 5.2).
+func TestAccountingGigawords(t *testing.T) {
+	e := told(ggsn.ContextCounted, 0)
+	e.Context.Up.Octets, e.Context.Down.Octets = 1<<32-1, 3<<32+7
+	to := newAccountant(t).attributes(&e)
+	for attribute, want := range map[radius.Type]uint32{radius.AcctInputOctets: 1<<32 - 1, radius.AcctOutputOctets: 7, radius.AcctOutputGigawords: 3} {
+		if got, found := to.FindInteger(attribute); !found || got != want {
+			t.Errorf("attribute %d is %d, want %d", attribute, got, want)
+		}
+	}
+	if got, found := to.FindInteger(radius.AcctInputGigawords); found {
+		t.Errorf("%d gigawords of less than one", got)
+	}
+}
+
 // TestAccountingCauses has a cause for each end of a context, by the numbers of RFC 2866 section 5.10.
 func TestAccountingCauses(t *testing.T) {
 	want := [ggsn.NumEnds]uint32{
