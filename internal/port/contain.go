@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -30,7 +31,8 @@ func (h *Host) Contain(vrf string) error {
 	return nil
 }
 
-// refuse adds the refusal of one family; one that somebody else has set will do, and stays.
+// refuse adds the refusal of one family; one that somebody else has set will do, and stays. Where it is lost it is
+// back at the first look, however often: until then the VRF is open.
 func (h *Host) refuse(all netip.Prefix, vrf string) error {
 	r := &netlink.Route{Dst: ipNet(all), Type: unix.RTN_UNREACHABLE, Priority: refusalMetric, Protocol: RefusalProtocol}
 	set := func() error {
@@ -52,13 +54,26 @@ func (h *Host) refuse(all netip.Prefix, vrf string) error {
 	}
 	h.done(&Thing{
 		key: fmt.Sprintf("refusal of %s where no route of the VRF %s leads", all, vrf), link: loopback, about: all, again: set,
-		back: func() error { return h.handle.RouteDel(r) },
+		lost: func() { _ = set() }, // what is in the way is told when it is set again
+		back: func() error {
+			v, err := h.vrf(vrf)
+			links, listErr := h.linkList()
+			if err == nil && listErr == nil && hasTUN(v, links) {
+				return nil // it is another node's, too, which takes it back
+			}
+			return h.handle.RouteDel(r)
+		},
 		there: func(s *seen) bool {
 			table, err := h.tableOf(vrf)
 			return err == nil && s.hasRoute(all, loopback, refusalMetric, table)
 		},
 	})
 	return nil
+}
+
+// hasTUN reports whether a TUN device is in a VRF.
+func hasTUN(v *netlink.Vrf, links []netlink.Link) bool {
+	return slices.ContainsFunc(links, func(l netlink.Link) bool { return l.Attrs().MasterIndex == v.Index && isTUN(l) })
 }
 
 // LocalFirst reports whether addresses of this host are looked up before the tables of VRFs: the

@@ -78,13 +78,15 @@ func leftTUN(handle *netlink.Handle, name string) (netlink.Link, error) {
 	}
 	a := l.Attrs()
 	switch {
-	case l.Type() != "tuntap" && l.Type() != "tun" || a.Alias != tunAlias:
+	case !isTUN(l) || a.Alias != tunAlias:
 		return nil, nil
 	case a.RawFlags&unix.IFF_LOWER_UP != 0:
 		return nil, tunError(name, unix.EBUSY)
 	}
 	return l, nil
 }
+
+func isTUN(l netlink.Link) bool { return l.Type() == "tuntap" || l.Type() == "tun" }
 
 // owner is whose a device is that is there before it is opened.
 type owner uint8

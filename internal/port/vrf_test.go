@@ -97,6 +97,69 @@ func TestContain(t *testing.T) {
 		t.Error(errs)
 	}
 	refused("again", unix.RTPROT_STATIC, RefusalProtocol)
+	tun, err := OpenTUN(TUNConfig{Name: "theirs"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tun.Close()
+	if other, err = OpenHost(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(other.Contain("red"), other.Enslave("theirs", "red"), h.Close()); err != nil {
+		t.Fatal(err)
+	}
+	h = other
+	refused("of one that has a device there", unix.RTPROT_STATIC, RefusalProtocol)
+	if h, err = OpenHost(); err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if err := other.Close(); err != nil {
+		t.Error(err)
+	}
+	refused("of nobody", unix.RTPROT_STATIC)
+}
+
+// TestRefusalIsBackAtOnce: no look that finds it gone leaves it so, also where another one has just done that.
+func TestRefusalIsBackAtOnce(t *testing.T) {
+	h := inNamespace(t)
+	for _, all := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		if err := h.refuse(netip.PrefixFrom(all, 0), ""); err != nil { // in the main table, which each kernel has
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		for _, thing := range h.things() {
+			if err := thing.back(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, want := range []int{2, 0} {
+			if lost, err := h.Lost(); len(lost) != want || err != nil {
+				t.Errorf("lost is %v, %v, want %d", lost, err, want)
+			}
+		}
+	}
+}
+
+// TestRefusalOfTwo: who stops takes it back unless another node has a device in the VRF.
+func TestRefusalOfTwo(t *testing.T) {
+	red := &netlink.Vrf{LinkAttrs: netlink.LinkAttrs{Index: 3, Name: "red"}, Table: 100}
+	in := func(master int) netlink.LinkAttrs { return netlink.LinkAttrs{Index: 9, Name: "any", MasterIndex: master} }
+	for _, tt := range []struct {
+		name string
+		link netlink.Link
+		want bool
+	}{
+		{"a TUN device", &netlink.Tuntap{LinkAttrs: in(3)}, true},
+		{"one that is elsewhere", &netlink.Tuntap{LinkAttrs: in(4)}, false},
+		{"one that is outside", &netlink.Tuntap{LinkAttrs: in(0)}, false},
+		{"another device", &netlink.Dummy{LinkAttrs: in(3)}, false},
+	} {
+		if got := hasTUN(red, []netlink.Link{red, tt.link}); got != tt.want {
+			t.Errorf("%s: %t", tt.name, got)
+		}
+	}
 }
 
 // TestOwnAddressesOutsideOfVRFs: what others may see outside is no address of a VRF, nor the other way round.
