@@ -145,7 +145,9 @@ func TestRefusalIsBackAtOnce(t *testing.T) {
 // TestRefusalOfTwo: who stops takes it back unless another node has a device in the VRF.
 func TestRefusalOfTwo(t *testing.T) {
 	red := &netlink.Vrf{LinkAttrs: netlink.LinkAttrs{Index: 3, Name: "red"}, Table: 100}
-	in := func(master int) netlink.LinkAttrs { return netlink.LinkAttrs{Index: 9, Name: "any", MasterIndex: master} }
+	in := func(master int) netlink.LinkAttrs {
+		return netlink.LinkAttrs{Index: 9, Name: "any", MasterIndex: master}
+	}
 	for _, tt := range []struct {
 		name string
 		link netlink.Link
