@@ -13,11 +13,6 @@ import (
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
-// hasDeadline reports whether something is due for a handle, at a time at the latest.
-func hasDeadline(d *deadlines, h handle, latest time.Duration) bool {
-	return int(h) < len(d.place) && d.place[h] != 0 && d.heap[d.place[h]-1].at <= latest
-}
-
 // timed fails unless whatever waits of each session has its deadline.
 func (w *world) timed(after string) {
 	w.Helper()
@@ -27,7 +22,7 @@ func (w *world) timed(after string) {
 		if s.first == 0 || s.marked(markReleasing) { // released in the next Tick
 			continue
 		}
-		if s.request != 0 && !hasDeadline(&e.requestTimes, s.request, never) {
+		if s.request != 0 && e.requestTimes.At(s.request) == never {
 			w.Fatalf("after %s: a request without a deadline", after)
 		}
 		if s.marked(markDeleting) {
@@ -51,7 +46,7 @@ func (w *world) timed(after string) {
 			latest = min(latest, e.at+e.settings.T3Response)
 		}
 		// What was due goes with the time that passes in between.
-		if latest != never && !hasDeadline(&e.sessionTimes, h, max(latest, e.at+e.settings.T3Response)) {
+		if latest != never && e.sessionTimes.At(h) > max(latest, e.at+e.settings.T3Response) {
 			w.Fatalf("after %s: session %d, marks %#x, changing %v, has no deadline until %v", after, h, s.marks, changing, latest)
 		}
 	}

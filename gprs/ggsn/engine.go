@@ -11,6 +11,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/internal/ratelimit"
+	"github.com/isthmus-net/isthmus/internal/timerqueue"
 )
 
 // maxContexts is how many contexts an engine can have.
@@ -51,18 +52,18 @@ type Engine struct {
 	delegates    map[handle]ratelimit.Bucket // likewise: of prefixes that their clients did not have before
 	routes       map[handle][]Route          // likewise
 	delegator    delegator
-	sessionTimes deadlines
+	sessionTimes timerqueue.Numbered[handle]
 	chargingID   uint32
 
 	peers     slab[peer]
 	byAddress map[addressKey]handle
-	peerTimes deadlines
+	peerTimes timerqueue.Numbered[handle]
 	evictAt   handle
 	named     int // nodes that have a namer
 
 	requests     slab[request]
 	bySequence   map[requestKey]handle
-	requestTimes deadlines
+	requestTimes timerqueue.Numbered[handle]
 
 	// releasing are the sessions that are to go without a word to their SGSN, in slices.
 	releasing handle

@@ -215,7 +215,7 @@ func TestLimitOfReleased(t *testing.T) {
 	w.now = w.now.Add(time.Minute)
 	call := w.e.begin(w.now, &w.out)
 	w.e.releaseAll(w.e.peers.at(w.e.byAddress[addressKey(sgsn.As16())]), EndPeerRestart, 0, func(*session) bool { return true })
-	if h, due := w.e.sessionTimes.due(call.at); due {
+	if h, due := w.e.sessionTimes.Due(call.at); due {
 		w.e.sessionDue(h, call)
 	}
 	w.from = other

@@ -29,7 +29,7 @@ func (e *Engine) schedulePeer(h handle, p *peer) {
 	for i := range p.paths {
 		at = min(at, p.paths[i].echoAt, e.releaseAt(&p.paths[i]))
 	}
-	e.peerTimes.set(h, at)
+	e.peerTimes.Set(h, at)
 }
 
 // releaseAt is when what needs a path that is down is released.
@@ -114,7 +114,7 @@ func (e *Engine) endLater(h handle, why End, at time.Duration) {
 	s := e.sessions.at(h)
 	s.why = why
 	s.marks |= markEnding
-	e.sessionTimes.set(h, at)
+	e.sessionTimes.Set(h, at)
 }
 
 // heardCounter takes the restart counter of a request: that of its sender, so that it says

@@ -131,7 +131,7 @@ func (e *Engine) forgetPeer(named bool) bool {
 		if p.addr.IsValid() && (p.namer != 0 || !named) && p.idle() && e.at-p.seen > e.patience() {
 			delete(e.byAddress, addressKey(p.addr.As16()))
 			e.unname(p)
-			e.peerTimes.cancel(e.evictAt)
+			e.peerTimes.Stop(e.evictAt)
 			e.peers.give(e.evictAt)
 			return true
 		}

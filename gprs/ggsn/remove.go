@@ -76,7 +76,7 @@ func (e *Engine) startDelete(h handle, why End, c call) bool {
 	}
 	s.marks |= markDeleting
 	s.request = r
-	e.sessionTimes.cancel(h)
+	e.sessionTimes.Stop(h)
 	return true
 }
 

@@ -65,7 +65,7 @@ func (e *Engine) transmit(h handle, r *request, c call) {
 	r.sent++
 	r.heard = false
 	c.out.SendUDP(int(socket), netip.AddrPortFrom(addr, socket.Port()), c.out.Copy(r.message))
-	e.requestTimes.set(h, c.at+e.settings.T3Response)
+	e.requestTimes.Set(h, c.at+e.settings.T3Response)
 }
 
 // endRequest forgets a request.
@@ -73,7 +73,7 @@ func (e *Engine) endRequest(h handle) {
 	r := e.requests.at(h)
 	e.peers.at(r.key.peer).paths[r.key.path].waiting--
 	delete(e.bySequence, r.key)
-	e.requestTimes.cancel(h)
+	e.requestTimes.Stop(h)
 	if r.session != 0 {
 		e.sessions.at(r.session).request = 0
 	}

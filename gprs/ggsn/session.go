@@ -239,7 +239,7 @@ func (e *Engine) dropSession(h handle, s *session, c call) {
 	delete(e.ownLinks, h)
 	delete(e.accounts, h)
 	e.unlinkSession(h, s)
-	e.sessionTimes.cancel(h)
+	e.sessionTimes.Stop(h)
 	e.sessions.give(h)
 	e.drainedOne(c)
 }

@@ -6,14 +6,18 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/link"
+	"github.com/isthmus-net/isthmus/internal/timerqueue"
 )
+
+// never is the time of what is not due.
+const never = timerqueue.Never
 
 // tickBurst is how much of each kind one Tick does.
 const tickBurst = 256
 
 // Next is when Tick has something to do next; zero is never.
 func (e *Engine) Next() time.Time {
-	at := min(e.sessionTimes.next(), e.requestTimes.next(), e.peerTimes.next(), e.drain.at, e.restAt, e.held.next())
+	at := min(e.sessionTimes.Next(), e.requestTimes.Next(), e.peerTimes.Next(), e.drain.at, e.restAt, e.held.next())
 	if e.releasing != 0 {
 		at = e.at
 	}
@@ -28,13 +32,13 @@ func (e *Engine) Tick(now time.Time, out *Output) {
 	c := e.begin(now, out)
 	e.release(releaseBurst, c)
 	for _, due := range []struct {
-		of *deadlines
+		of *timerqueue.Numbered[handle]
 		do func(handle, call)
 	}{
 		{&e.requestTimes, e.requestDue}, {&e.peerTimes, e.peerDue}, {&e.sessionTimes, e.sessionDue},
 	} {
 		for range tickBurst {
-			h, ok := due.of.due(c.at)
+			h, ok := due.of.Due(c.at)
 			if !ok {
 				break
 			}
@@ -51,7 +55,7 @@ func (e *Engine) schedule(h handle, s *session, c call) {
 	at := never
 	a := e.accessPoint(s)
 	if s.marked(markDeleting) {
-		e.sessionTimes.cancel(h)
+		e.sessionTimes.Stop(h)
 		return
 	}
 	if s.marked(markEnding) || a.gone {
@@ -74,7 +78,7 @@ func (e *Engine) schedule(h handle, s *session, c call) {
 	if to, waiting := e.changes[h]; waiting && s.request == 0 {
 		at = min(at, to.at)
 	}
-	e.sessionTimes.set(h, at)
+	e.sessionTimes.Set(h, at)
 }
 
 func seconds(n uint32) time.Duration { return time.Duration(n) * time.Second }

@@ -34,7 +34,7 @@ type Association struct {
 	touched      bool
 	observed     bool // its passages are told
 	peerPort     uint16
-	slot         int32 // of the endpoint's timers, which have it for
+	slot         slot // of the endpoint's timers, which have it for
 	due          time.Time
 	tag, peerTag uint32
 	errors       int // in a row (RFC 9260 section 8.1)

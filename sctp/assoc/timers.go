@@ -2,24 +2,23 @@
 
 package assoc
 
-import "time"
+import (
+	"time"
 
-// timers orders associations by what is due first, in a heap. What is compared and moved for that lies side by side: to look
-// at each of thousands of associations at rest would be a miss of the cache each time.
+	"github.com/isthmus-net/isthmus/internal/timerqueue"
+)
+
+// timers orders associations by what is due first.
 type timers struct {
-	heap    []booked
-	places  []int32        // in the heap, by slot
-	slots   []*Association // nil: it is free
-	free    []int32        // slots
+	queue   timerqueue.Numbered[slot]
+	holders []*Association // by slot; nil: it is free
+	free    []slot
 	origin  time.Time
-	changed []*Association // since the last look at the heap: a batch of packets moves a deadline once
+	changed []*Association // since the last look at the queue: a batch of packets moves a deadline once
 }
 
-// booked is the deadline of the association in a slot.
-type booked struct {
-	due  time.Duration // since the origin
-	slot int32
-}
+// slot is the number of an association there, counted from 1.
+type slot uint32
 
 // clocks are when something is due that concerns no single path; zero is never. They lie side by side, for all of them are
 // looked at each time.
@@ -41,7 +40,7 @@ func (t *timers) touch(a *Association) {
 	}
 }
 
-// update brings the heap up to date.
+// update brings the queue up to date.
 func (t *timers) update() {
 	for _, a := range t.changed {
 		a.touched = false
@@ -62,14 +61,14 @@ func (t *timers) set(a *Association) {
 	case next.IsZero():
 		t.remove(a)
 		return
-	case a.due.IsZero():
+	case a.slot == 0:
 		t.enter(a, next)
 	}
 	a.due = next
-	t.move(int(t.places[a.slot]), booked{next.Sub(t.origin), a.slot})
+	t.queue.Set(a.slot, next.Sub(t.origin))
 }
 
-// enter gives an association a slot, and a place at the end of the heap.
+// enter gives an association a slot.
 func (t *timers) enter(a *Association, now time.Time) {
 	if t.origin.IsZero() {
 		t.origin = now
@@ -77,79 +76,43 @@ func (t *timers) enter(a *Association, now time.Time) {
 	if last := len(t.free) - 1; last >= 0 {
 		a.slot, t.free = t.free[last], t.free[:last]
 	} else {
-		a.slot = int32(len(t.places))
-		t.places, t.slots = append(t.places, 0), append(t.slots, nil)
+		t.holders = append(t.holders, nil)
+		a.slot = slot(len(t.holders))
 	}
-	t.slots[a.slot], t.places[a.slot] = a, int32(len(t.heap))
-	t.heap = append(t.heap, booked{})
+	t.holders[a.slot-1] = a
 }
 
 // remove takes an association out.
 func (t *timers) remove(a *Association) {
-	if a.due.IsZero() {
+	if a.slot == 0 {
 		return
 	}
-	a.due = time.Time{}
-	t.slots[a.slot] = nil
+	t.queue.Stop(a.slot)
+	t.holders[a.slot-1] = nil
 	t.free = append(t.free, a.slot)
-	at, last := int(t.places[a.slot]), len(t.heap)-1
-	moved := t.heap[last]
-	if t.heap = t.heap[:last]; at < last {
-		t.move(at, moved)
-	}
+	a.slot, a.due = 0, time.Time{}
 }
 
-// due is an association whose deadline has come; nil if there is none.
+// due takes out an association whose deadline has come, which is to be touched again; nil if there is none.
 func (t *timers) due(now time.Time) *Association {
 	t.update()
-	if len(t.heap) == 0 || t.heap[0].due > now.Sub(t.origin) {
+	s, ok := t.queue.Due(now.Sub(t.origin))
+	if !ok {
 		return nil
 	}
-	return t.slots[t.heap[0].slot]
+	a := t.holders[s-1]
+	a.due = time.Time{}
+	return a
 }
 
 // next is the first deadline.
 func (t *timers) next() time.Time {
 	t.update()
-	if len(t.heap) == 0 {
+	if t.queue.Len() == 0 {
 		return time.Time{}
 	}
-	return t.origin.Add(t.heap[0].due)
+	return t.origin.Add(t.queue.Next())
 }
-
-// branches is how many places of the heap are below one: with four, which are neighbours, the way is half as long as with two.
-const branches = 4
-
-// move puts a deadline into a place of the heap, or above or below it where it belongs.
-func (t *timers) move(at int, b booked) {
-	for at > 0 {
-		above := (at - 1) / branches
-		if t.heap[above].due <= b.due {
-			break
-		}
-		t.put(at, t.heap[above])
-		at = above
-	}
-	for least := t.below(at); least > 0 && t.heap[least].due < b.due; least = t.below(at) {
-		t.put(at, t.heap[least])
-		at = least
-	}
-	t.put(at, b)
-}
-
-// below is the place of the first deadline below one; 0 if there is none.
-func (t *timers) below(at int) (least int) {
-	first := at*branches + 1
-	for i := first; i < min(first+branches, len(t.heap)); i++ {
-		if least == 0 || t.heap[i].due < t.heap[least].due {
-			least = i
-		}
-	}
-	return least
-}
-
-// put writes a deadline into a place.
-func (t *timers) put(at int, b booked) { t.heap[at], t.places[b.slot] = b, int32(at) }
 
 // earliest is the first of two instants; zero is none.
 func earliest(a, b time.Time) time.Time {

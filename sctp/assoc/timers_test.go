@@ -49,7 +49,7 @@ func TestTimers(t *testing.T) {
 			t.Fatalf("the next is %v; want %v", next, first())
 		}
 	}
-	if len(timers.slots) > len(list) {
-		t.Errorf("%d slots for %d associations", len(timers.slots), len(list))
+	if len(timers.holders) > len(list) {
+		t.Errorf("%d slots for %d associations", len(timers.holders), len(list))
 	}
 }
