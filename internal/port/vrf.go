@@ -136,8 +136,8 @@ func (h *Host) Enslave(link, vrf string) error {
 	return nil
 }
 
-// LeaveVRF takes a link out of the VRF that it is in, if it is in one: into which somebody has put
-// it who wanted it there before.
+// LeaveVRF takes a link out of the VRF that it is in, if it is in one: an earlier process may have put
+// it there.
 func (h *Host) LeaveVRF(link string) error {
 	l, err := h.link(link)
 	if err != nil {
