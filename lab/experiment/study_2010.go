@@ -36,11 +36,11 @@ type studyStage struct {
 // second that wait for timers; what fills a line has the machine for itself.
 var studyStages = []studyStage{
 	{time.Minute, []lab.Experiment{umtsWLAN}},
-	{11 * time.Minute, []lab.Experiment{sctpTSN, sctpFailover, sctpRestore, sctpSeamless}},
+	{14 * time.Minute, []lab.Experiment{sctpTSN, sctpFailover, sctpRestore, sctpSeamless}},
 	{3 * time.Minute, []lab.Experiment{sctpParameters}},
 	{6 * time.Minute, []lab.Experiment{sctpTransports}},
 	{3 * time.Minute, []lab.Experiment{sctpStreamsExperiment}},
-	{14 * time.Minute, []lab.Experiment{sctpHandover}},
+	{6 * time.Minute, []lab.Experiment{sctpHandover}},
 	{10 * time.Second, []lab.Experiment{sctpPrefixes}},
 }
 
