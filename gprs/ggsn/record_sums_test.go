@@ -141,7 +141,7 @@ func (p *recordPlay) step() {
 	case 9:
 		p.passes(time.Duration(p.by.IntN(3600)) * time.Second)
 	case 10:
-		p.e.CloseRecords(Selection{IMSI: testIMSI(i + 1)}, 0, 100, p.now, &p.out)
+		p.e.CloseRecords(p.refs(Selection{IMSI: testIMSI(i + 1)}), p.now, &p.out)
 	case 11:
 		if err := p.e.Reconfigure(p.settings(), p.now, &p.out); err != nil {
 			p.Fatal(err)
