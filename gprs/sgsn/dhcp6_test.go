@@ -130,7 +130,7 @@ func TestInformationRepeated(t *testing.T) {
 		want = infTimeout
 		if n > 0 {
 			// The jitter of earlier intervals is part of the next.
-			want = min(2*w.now.Sub(last), infMaxRepeat)
+			want = min(2*w.now.Sub(last), time.Hour)
 		}
 		last = w.now
 	}
@@ -224,7 +224,7 @@ func TestInformationMaxRepeat(t *testing.T) {
 	for _, row := range []struct {
 		seconds string
 		want    time.Duration
-	}{{"00000078", 2 * time.Minute}, {"0000003b", infMaxRepeat}, {"00015181", infMaxRepeat}} {
+	}{{"00000078", 2 * time.Minute}, {"0000003b", time.Hour}, {"00015181", time.Hour}} {
 		w, key := informing(t, gtp.V1)
 		w.due()
 		q, _ := w.question()
