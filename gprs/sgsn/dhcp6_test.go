@@ -238,6 +238,23 @@ func TestInformationMaxRepeat(t *testing.T) {
 	}
 }
 
+// TestInformationManaged: that addresses are to be had by DHCP makes a terminal ask for information alone (RFC 6459 section
+// 5.2, RFC 4861 section 4.2).
+func TestInformationManaged(t *testing.T) {
+	w := newWorld(t, Settings{})
+	key := w.attach(gtp.V1, gtp.PDPTypeIPv6)
+	r := defaultRA()
+	r.bitsOfRouter = 0x80
+	w.advertise(key, r)
+	w.clear()
+	w.due()
+	w.question()
+	w.none()
+	if i := w.info(key); len(i.IPv6) != 1 || i.IPv6[0].Address != six {
+		t.Errorf("addresses %v", i.IPv6)
+	}
+}
+
 // TestInformationUnasked: without a flag nothing is asked, and what nobody asked for goes to the
 // stack behind the link.
 func TestInformationUnasked(t *testing.T) {
