@@ -69,11 +69,16 @@ func (e *Engine) Delete(sel Selection, now time.Time, out *Output) (n int) {
 	return n
 }
 
-// Networks returns in how many networks there are contexts that match: one address may be in several.
-func (e *Engine) Networks(sel Selection) int {
-	in := make(map[uint8]bool)
-	e.each(sel, func(_ handle, u *pdpContext) { in[e.accessPoint(e.sessions.at(u.session)).VRF] = true })
-	return len(in)
+// DeleteNamed does so with the contexts that are named and there still, and returns how many these are.
+func (e *Engine) DeleteNamed(refs []Ref, now time.Time, out *Output) (n int) {
+	c := e.begin(now, out)
+	for _, r := range refs {
+		if u := e.referred(r); u != nil {
+			n++
+			e.deleteSession(u.session, c)
+		}
+	}
+	return n
 }
 
 // deleteSession has the SGSN delete a session, at once or when it may be asked.

@@ -21,6 +21,7 @@ func (e *Engine) create(t *transaction) Reason {
 	old := e.contextsOf(marked)[tid]
 	if old != 0 && e.contexts.at(old).madeBy(t) {
 		e.stats.Repeated++
+		t.repeated = true
 		e.created(t, old, m)
 		return none
 	}
@@ -294,7 +295,7 @@ func (e *Engine) created(t *transaction, x handle, m *gtp.CreateRequest) {
 		r.Cause = e.acceptance(s, m)
 		r.TEIDControl, r.EndUserAddress = gtp.Some(s.teid), gtp.Some(s.endUserAddress())
 	}
-	e.tellOptions(s, m.PCO, !m.LinkedNSAPI.Present, &r.PCO)
+	e.tellOptions(t, s, m.PCO.Value, !m.LinkedNSAPI.Present, &r.PCO)
 	e.stats.Answers[r.Cause]++
 	e.write(t, gtp.Header{TEID: s.peerTEID, FlowLabel: uint16(s.peerTEID), TID: tidOf(s, c.nsapi)}, r)
 }

@@ -9,20 +9,20 @@ import (
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 )
 
+// maxAddresses bounds how many of a kind of server a terminal is told.
+const maxAddresses = 16
+
 // tellOptions answers the options that a terminal asks for (TS 24.008 section 10.5.6.3): of
 // each what it asked, and nothing else; a new session also what its access point tells unasked. An answer is made
-// again for a request that comes again, from the same options.
-func (e *Engine) tellOptions(s *session, asked gtp.Optional[gtp.PCO], isNew bool, told *gtp.Optional[gtp.PCO]) {
-	o := options{a: e.accessPoint(s), s: s, dns6: e.dnsOf(s), mtu: e.mtuOf(s), out: gtp.NewPCO(e.scratch.pco[:0]), stats: &e.stats}
-	for container, value := range asked.Value.All() {
-		o.answer(container, value)
+// again for a request that comes again, from the same options. Where there is no room for all, long lists of servers
+// are cut, so that they take none from what else is told.
+func (e *Engine) tellOptions(t *transaction, s *session, asked gtp.PCO, isNew bool, told *gtp.Optional[gtp.PCO]) {
+	o := options{a: e.accessPoint(s), s: s, dns6: e.dnsOf(s), mtu: e.mtuOf(s), most: maxAddresses}
+	for o.out = gtp.NewPCO(e.scratch.pco[:0]); !o.answerAll(asked, isNew) && o.most > 1; o.most-- {
 	}
-	if isNew && o.a.TellPCSCF {
-		o.answer(gtp.ContainerPCSCF6, nil)
-		o.answer(gtp.ContainerPCSCF4, nil)
-	}
-	if isNew && o.a.TellMTU {
-		o.answer(gtp.ContainerMTU4, nil)
+	if !t.repeated {
+		e.stats.OptionsUnanswered += o.unanswered
+		e.stats.OptionsUnknown += o.unknown
 	}
 	o.tell(told)
 }
@@ -42,11 +42,31 @@ type options struct {
 	s    *session
 	dns6 []netip.Addr
 	mtu  int
+	most int // addresses of a kind
+
 	out  gtp.PCO
 	seen uint32 // containers that were answered, a bit for each below 32
+	full bool   // there was no room for something
+
+	unanswered, unknown uint64
 
 	refused bool // and so is the terminal's proof of its name
-	stats   *Stats
+}
+
+// answerAll writes the whole answer, and reports whether there was room for it.
+func (o *options) answerAll(asked gtp.PCO, isNew bool) bool {
+	o.out, o.seen, o.full, o.unanswered, o.unknown = gtp.NewPCO(o.out), 0, false, 0, 0
+	for container, value := range asked.All() {
+		o.answer(container, value)
+	}
+	if isNew && o.a.TellPCSCF {
+		o.answer(gtp.ContainerPCSCF6, nil)
+		o.answer(gtp.ContainerPCSCF4, nil)
+	}
+	if isNew && o.a.TellMTU {
+		o.answer(gtp.ContainerMTU4, nil)
+	}
+	return !o.full
 }
 
 func (o *options) tell(told *gtp.Optional[gtp.PCO]) {
@@ -55,7 +75,10 @@ func (o *options) tell(told *gtp.Optional[gtp.PCO]) {
 	}
 }
 
-func (o *options) add(c gtp.Container, value []byte) { o.out, _ = o.out.Add(c, value) }
+func (o *options) add(c gtp.Container, value []byte) {
+	out, ok := o.out.Add(c, value)
+	o.out, o.full = out, o.full || !ok
+}
 
 func (o *options) answer(c gtp.Container, value []byte) {
 	if c < 32 {
@@ -88,9 +111,9 @@ func (o *options) answer(c gtp.Container, value []byte) {
 		}
 	case gtp.ContainerPolicyRejection, gtp.ContainerAddressNAS, gtp.ContainerAddressDHCP, gtp.ContainerMSISDN, gtp.ContainerMTUNonIP,
 		gtp.ContainerRateControl, gtp.ContainerDataOff, gtp.ContainerReliableData, gtp.ContainerRateControlExtra, gtp.ContainerPDUSession:
-		o.stats.OptionsUnanswered++
+		o.unanswered++
 	default:
-		o.stats.OptionsUnknown++
+		o.unknown++
 	}
 }
 
@@ -117,7 +140,7 @@ const bearerControlMS = 1
 
 // addresses tells one address in each container.
 func (o *options) addresses(c gtp.Container, fits bool, list []netip.Addr) {
-	for _, a := range list {
+	for _, a := range list[:min(len(list), o.most)] {
 		if fits {
 			raw := a.As16()
 			if a.Is4() {

@@ -4,6 +4,8 @@ package ggsn
 
 import (
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -133,18 +135,88 @@ func TestOptionsUnasked(t *testing.T) {
 	}
 }
 
-// TestOptionsCounted counts what gets no answer, and what nobody knows.
+// TestOptionsRoom: long lists of servers take no room from what else is told, and are told as far as there is some.
+func TestOptionsRoom(t *testing.T) {
+	list := func(n int, first string) (list []netip.Addr) {
+		for a := netip.MustParseAddr(first); len(list) < n; a = a.Next() {
+			list = append(list, a)
+		}
+		return list
+	}
+	const dns4, dns6, pcscf6, pcscf4, mtu = gtp.ContainerDNS4, gtp.ContainerDNS6, gtp.ContainerPCSCF6, gtp.ContainerPCSCF4, gtp.ContainerMTU4
+	for _, tt := range []struct {
+		name               string
+		unasked            bool // proxies and MTU
+		proxies6, proxies4 int
+		ask                []any
+		want               map[gtp.Container]int
+	}{
+		{"more proxies than fit beside the MTU, unasked", true, 14, 0, nil, map[gtp.Container]int{pcscf6: 13, mtu: 1}},
+		{"as many as fit beside it", true, 13, 0, nil, map[gtp.Container]int{pcscf6: 13, mtu: 1}},
+		{"proxies of both families", true, 12, 12, nil, map[gtp.Container]int{pcscf6: 9, pcscf4: 9, mtu: 1}},
+		{"asked for first", false, 12, 12, []any{
+			pcscf6, nil, pcscf4, nil, dns6, nil, dns4, nil, mtu, nil,
+			gtp.ContainerPAP, ppp(gtp.PAPRequest, 9, 3, 'm', 'i', 'g', 1, 'x'),
+		}, map[gtp.Container]int{pcscf6: 7, pcscf4: 7, dns6: 1, dns4: 2, mtu: 1, gtp.ContainerPAP: 1}},
+		{"more than are told of a kind", false, 0, 40, []any{pcscf4, nil}, map[gtp.Container]int{pcscf4: maxAddresses}},
+	} {
+		w := newWorld(t, func(s *Settings) {
+			a := &s.APNs[2]
+			a.TellPCSCF, a.TellMTU = tt.unasked, tt.unasked
+			a.PCSCF6, a.PCSCF4 = list(tt.proxies6, "2001:db8::60"), list(tt.proxies4, "192.0.2.60")
+		})
+		m := w.createRequest(imsi1, "dual", gtp.PDPTypeIPv4v6)
+		if tt.ask != nil {
+			m.PCO = gtp.Some(pcoOf(tt.ask...))
+		}
+		got := map[gtp.Container]int{}
+		for c := range w.create(m).PCO.Value.All() {
+			got[c]++
+		}
+		if !maps.Equal(got, tt.want) {
+			t.Errorf("%s: told %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestOptionsCounted counts what gets no answer, and what nobody knows: once, though the request comes again, and its
+// answer may have been written more than once.
 func TestOptionsCounted(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newWorld(t, func(s *Settings) { s.APNs[2].PCSCF6 = slices.Repeat(s.APNs[2].PCSCF6, 7) })
 	m := w.createRequest(imsi1, "dual", gtp.PDPTypeIPv4v6)
 	m.PCO = gtp.Some(pcoOf(
 		gtp.ContainerPolicyRejection, []byte{1}, gtp.ContainerAddressNAS, nil, gtp.ContainerAddressDHCP, nil, gtp.ContainerMSISDN, nil,
 		gtp.ContainerMTUNonIP, nil, gtp.ContainerRateControl, nil, gtp.ContainerDataOff, []byte{1}, gtp.ContainerReliableData, nil,
 		gtp.ContainerRateControlExtra, nil, gtp.ContainerPDUSession, []byte{1}, gtp.ContainerDNS4, nil,
-		gtp.Container(0x0006), nil, gtp.Container(0x4711), nil, gtp.Container(0xff00), []byte{0, 1, 2}))
-	w.create(m)
-	if w.e.stats.OptionsUnanswered != 10 || w.e.stats.OptionsUnknown != 3 {
-		t.Errorf("%d unanswered, %d unknown", w.e.stats.OptionsUnanswered, w.e.stats.OptionsUnknown)
+		gtp.ContainerPCSCF6, nil, gtp.Container(0x0006), nil, gtp.Container(0x4711), nil, gtp.Container(0xff00), []byte{0, 1, 2}))
+	counted := func(what string, unanswered, unknown uint64) {
+		t.Helper()
+		if s := w.e.stats; s.OptionsUnanswered != unanswered || s.OptionsUnknown != unknown {
+			t.Errorf("%s: %d unanswered, %d unknown", what, s.OptionsUnanswered, s.OptionsUnknown)
+		}
+	}
+	b := w.encode(gtp.Header{Version: gtp.V1, HasSequence: true, Sequence: 7}, m)
+	var c gtp.CreateResponse
+	w.answer(w.raw(pathControl, b), &c)
+	counted("a request", 10, 3)
+	w.raw(pathControl, b)
+	counted("the same again", 10, 3)
+	second := w.secondaryRequest(6, template(gtp.TFTCreate, portFilter(1, 1, 1)))
+	second.PCO = gtp.Some(pcoOf(gtp.ContainerAddressNAS, nil, gtp.Container(0x4711), nil))
+	b = w.encode(gtp.Header{Version: gtp.V1, HasSequence: true, Sequence: 8, TEID: c.TEIDControl.Value}, second)
+	for range 2 {
+		w.raw(pathControl, b)
+		counted("a secondary context", 11, 4)
+	}
+	update := w.updateRequest(0x7000)
+	update.PCO = second.PCO
+	b = w.encode(gtp.Header{Version: gtp.V1, HasSequence: true, Sequence: 9, TEID: c.TEIDControl.Value}, update)
+	for range 2 {
+		w.raw(pathControl, b)
+		counted("an update", 12, 5)
+	}
+	if w.e.stats.Repeated != 3 {
+		t.Errorf("%d requests came again", w.e.stats.Repeated)
 	}
 }
 

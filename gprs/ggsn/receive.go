@@ -21,6 +21,8 @@ type transaction struct {
 	hash    uint64 // of the octets of a request
 	message []byte // these, of a request
 	grant   *Grant // what was decided of a Create Request that has waited
+	// repeated says of a Create Request that it has made its context when it came before.
+	repeated bool
 }
 
 func (t *transaction) path() int { return int(t.socket % ports) }

@@ -201,19 +201,15 @@ func (e *Engine) recordsDue(h handle, s *session, c call) {
 	}
 }
 
-// CloseRecords closes the charging records of contexts that match, which go on with others. It looks at n contexts
-// from one on, and returns how many records it has closed and where to go on, as [Engine.Contexts] does.
-func (e *Engine) CloseRecords(sel Selection, from uint32, n int, now time.Time, out *Output) (closed int, next uint32) {
+// CloseRecords closes the charging records of contexts that are named and there still, which go on with others, and
+// returns how many it has closed.
+func (e *Engine) CloseRecords(refs []Ref, now time.Time, out *Output) (closed int) {
 	c := e.begin(now, out)
-	for x := range e.candidates(&sel, handle(max(from, 1))) {
-		if n == 0 {
-			return closed, uint32(x)
-		}
-		n--
-		if u := e.contexts.at(x); u.session != 0 && e.charges(u.session) && e.matches(&sel, u) {
-			e.endRecord(x, CloseManagement, c)
+	for _, r := range refs {
+		if u := e.referred(r); u != nil && e.charges(u.session) {
+			e.endRecord(handle(r.Record), CloseManagement, c)
 			closed++
 		}
 	}
-	return closed, 0
+	return closed
 }

@@ -17,6 +17,10 @@ type ledger struct {
 	*world
 	of     map[uint32]*entry // by Charging-ID
 	closed [NumClosings]int
+	// accounts are what these say of contexts that have ended, engines what the counters of all engines say, and wire what
+	// has left for terminals.
+	accounts, engines struct{ up, down Traffic }
+	wire              Traffic
 }
 
 // entry is a context by its records.
@@ -41,8 +45,22 @@ func (l *ledger) enter() {
 			l.Errorf("records have %+v, the context %v and %v in %v", one, x.Up, x.Down, e.Age)
 		}
 		delete(l.of, e.Context.ChargingID)
+		l.accounts.up, l.accounts.down = l.accounts.up.plus(x.Up), l.accounts.down.plus(x.Down)
+	}
+	for _, d := range ofType(l.out.UDP, gtp.TypeGPDU) {
+		h, err := gtp.Decapsulate(d.Payload)
+		if err != nil {
+			l.Fatal(err)
+		}
+		l.wire.add(len(h.Payload))
 	}
 	l.out.Reset()
+}
+
+// settle adds the counters of an engine that ends.
+func (l *ledger) settle() {
+	s := l.e.Stats()
+	l.engines.up, l.engines.down = l.engines.up.plus(s.Up), l.engines.down.plus(s.Down)
 }
 
 // add adds a record: it follows the one before it, has what its containers have, and no more of these than any limit
@@ -116,6 +134,7 @@ func (p *recordPlay) passes(d time.Duration) {
 // restart has another engine go on, after a time, with other limits.
 func (p *recordPlay) restart() {
 	state := p.e.AppendState(nil)
+	p.settle()
 	p.now = p.now.Add(time.Duration(p.by.IntN(7200)) * time.Second)
 	if lost := p.succeed(p.settings(), state); lost > 0 {
 		p.Fatalf("%d contexts are lost", lost)
@@ -141,7 +160,7 @@ func (p *recordPlay) step() {
 	case 9:
 		p.passes(time.Duration(p.by.IntN(3600)) * time.Second)
 	case 10:
-		p.e.CloseRecords(Selection{IMSI: testIMSI(i + 1)}, 0, 100, p.now, &p.out)
+		p.e.CloseRecords(p.refs(Selection{IMSI: testIMSI(i + 1)}), p.now, &p.out)
 	case 11:
 		if err := p.e.Reconfigure(p.settings(), p.now, &p.out); err != nil {
 			p.Fatal(err)
@@ -159,7 +178,8 @@ func (p *recordPlay) step() {
 }
 
 // TestRecordSums adds up all records of contexts that carry packets, move, change, end and are closed by chance, over
-// restarts and changes of all limits: they are what the contexts have carried, to the octet.
+// restarts and changes of all limits: they are what the contexts have carried, to the octet, and so are accounts, the
+// counters of the engines, and, of what goes to terminals, the packets that have left.
 func TestRecordSums(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -173,7 +193,11 @@ func TestRecordSums(t *testing.T) {
 			}
 			p.e.Close(p.now, &p.out)
 			p.enter()
+			p.settle()
 			p.empty()
+			if p.accounts != p.engines || p.wire != p.engines.down || p.accounts.up.Octets == 0 || p.accounts.down.Octets == 0 {
+				t.Errorf("accounts have %v, counters %v; %v has left for terminals", p.accounts, p.engines, p.wire)
+			}
 			for cause, n := range p.closed {
 				if n == 0 && Closing(cause) != CloseAbnormal {
 					t.Errorf("none was closed by %v", Closing(cause))

@@ -217,7 +217,7 @@ func TestRecordLimits(t *testing.T) {
 			packet(w, c, 100)
 			for _, sel := range []Selection{{APN: "dual"}, {APN: "internet"}} {
 				w.out.Reset()
-				w.e.CloseRecords(sel, 0, 1000, w.now, &w.out)
+				w.e.CloseRecords(w.refs(sel), w.now, &w.out)
 				got = append(got, w.records())
 			}
 			return got
@@ -282,7 +282,7 @@ func TestNoRecords(t *testing.T) {
 			w.up(c, udp4(c.four(), server, 64, 100))
 			w.moves(&c, other, nil)
 			w.tick(24 * time.Hour)
-			w.e.CloseRecords(Selection{}, 0, 10, w.now, &w.out)
+			w.e.CloseRecords(w.refs(Selection{}), w.now, &w.out)
 			w.remove(c.TEIDControl.Value, 5, true)
 			if w.e.stats.Records != [NumClosings]uint64{} || len(w.out.Records) != 0 {
 				t.Errorf("%v", w.e.stats.Records)

@@ -56,6 +56,31 @@ func TestDeleteTimers(t *testing.T) {
 	}
 }
 
+// TestDeleteNamed deletes the sessions of contexts that are there still, and of nobody who has come since.
+func TestDeleteNamed(t *testing.T) {
+	w := newWorld(t, nil)
+	gone := w.open(1, "internet", gtp.PDPTypeIPv4)
+	w.open(2, "internet", gtp.PDPTypeIPv4)
+	refs := w.refs(Selection{})
+	w.remove(gone.TEIDControl.Value, 5, true)
+	w.open(3, "internet", gtp.PDPTypeIPv4) // in the place of the first
+	if again := w.refs(Selection{IMSI: testIMSI(3)}); again[0].Record != refs[0].Record {
+		t.Fatalf("it has the record %d, not %d", again[0].Record, refs[0].Record)
+	}
+	w.out.Reset()
+	if n := w.e.DeleteNamed(append(refs, Ref{}, Ref{Record: 99}), w.now, &w.out); n != 1 {
+		t.Errorf("%d contexts", n)
+	}
+	var m gtp.DeleteRequest
+	if h := w.answer(w.out.UDP, &m); h.TEID != 0x2002 || len(w.out.UDP) != 1 {
+		t.Errorf("%d datagrams, the first to %#x", len(w.out.UDP), h.TEID)
+	}
+	w.reply(w.out.UDP[0], &gtp.DeleteResponse{Cause: gtp.CauseAccepted})
+	if n := w.e.contexts.used(); n != 1 {
+		t.Errorf("%d contexts are left", n)
+	}
+}
+
 // TestDeleteAnswered: whatever the SGSN answers, the session ends, all its contexts with it.
 func TestDeleteAnswered(t *testing.T) {
 	for _, cause := range []gtp.Cause{gtp.CauseAccepted, gtp.CauseNonExistent, gtp.CauseSystemFailure} {

@@ -16,6 +16,7 @@ func (e *Engine) createSecondary(t *transaction, m *gtp.CreateRequest) Reason {
 	old, there := e.find(s, m.NSAPI)
 	if there != nil && there.madeBy(t) {
 		e.stats.Repeated++
+		t.repeated = true
 		e.created(t, old, m)
 		return none
 	}

@@ -117,8 +117,8 @@ func TestNetworks(t *testing.T) {
 		}
 	}
 	for want, sel := range map[int]Selection{1: {IMSI: imsi1}, 2: {Address: netip.PrefixFrom(a.four(), 32)}} {
-		if n := w.e.Networks(sel); n != want {
-			t.Errorf("contexts of %d networks, want %d", n, want)
+		if n := len(w.refs(sel)); n != want {
+			t.Errorf("%d contexts, want %d", n, want)
 		}
 	}
 	w.out.Reset()

@@ -191,7 +191,7 @@ func (e *Engine) updated(t *transaction, x handle, s *session, m *gtp.UpdateRequ
 	}
 	if t.header.Version == gtp.V1 {
 		r.EvolvedARP, r.AMBR, r.InfoChangeAction = m.EvolvedARP, e.grantedAMBR(s, m.AMBR), e.reports(t, s)
-		e.tellOptions(s, m.PCO, false, &r.PCO)
+		e.tellOptions(t, s, m.PCO.Value, false, &r.PCO)
 	}
 	e.answer(t, gtp.Header{TEID: s.peerTEID, FlowLabel: uint16(s.peerTEID), TID: tidOf(s, c.nsapi)}, r, r.Cause)
 }

@@ -11,17 +11,13 @@ import (
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
-// A DUID has two octets and 1 to 128, behind the header of its option (RFC 8415 section 11.1).
-const shortestID, longestID = 4 + 2 + 1, 4 + 2 + 128
+// Lengths of an option with a DUID.
+const shortestID, longestID = 4 + ShortestDUID, 4 + LongestDUID
 
 // dhcpCodes are the options that a client may ask for.
 var dhcpCodes = [...]uint16{OptionDNS, OptionDomains, OptionRefresh, OptionInfMaxRT, OptionSolMaxRT}
 
 const numDHCPOptions = len(dhcpCodes)
-
-// maxRepeat is how long a client waits at most before it repeats a request that nobody
-// answered, in seconds: the default (RFC 8415 section 7.6).
-const maxRepeat = 3600
 
 // dhcpOptions writes what the server tells; nothing of what it does not know.
 func (s *Settings) dhcpOptions(domains []byte) (list [numDHCPOptions][]byte) {
@@ -32,8 +28,8 @@ func (s *Settings) dhcpOptions(domains []byte) (list [numDHCPOptions][]byte) {
 		list[1] = append(appendOption(nil, OptionDomains, len(domains)), domains...)
 	}
 	list[2] = binary.BigEndian.AppendUint32(appendOption(nil, OptionRefresh, 4), uint32(s.Refresh/time.Second))
-	list[3] = binary.BigEndian.AppendUint32(appendOption(nil, OptionInfMaxRT, 4), maxRepeat)
-	list[4] = binary.BigEndian.AppendUint32(appendOption(nil, OptionSolMaxRT, 4), maxRepeat)
+	list[3] = binary.BigEndian.AppendUint32(appendOption(nil, OptionInfMaxRT, 4), uint32(MaxRepeat/time.Second))
+	list[4] = binary.BigEndian.AppendUint32(appendOption(nil, OptionSolMaxRT, 4), uint32(MaxRepeat/time.Second))
 	return list
 }
 

@@ -2,7 +2,10 @@
 
 package link
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
 
 // Ports of DHCPv6 (RFC 8415 section 7.2).
 const (
@@ -54,6 +57,21 @@ const (
 	StatusNoBinding    = 3
 	StatusUseMulticast = 5
 	StatusNoPrefixes   = 6
+)
+
+// A DUID has two octets that say of which kind it is, and 1 to 128 more (RFC 8415 section 11.1).
+const (
+	ShortestDUID = 2 + 1
+	LongestDUID  = 2 + 128
+)
+
+// Times of DHCPv6 (RFC 8415 section 7.6): when information is asked for again where the server does not say it
+// (IRT_DEFAULT), and how soon at the earliest (IRT_MINIMUM); how long a client waits at most before it repeats what nobody
+// answered (SOL_MAX_RT, INF_MAX_RT).
+const (
+	RefreshDefault = 24 * time.Hour
+	RefreshLeast   = 600 * time.Second
+	MaxRepeat      = time.Hour
 )
 
 // MostPreferred is the preference that ends the wait for other servers (RFC 8415 section 18.2.1).

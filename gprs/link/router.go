@@ -48,9 +48,6 @@ const (
 	MaxInterval     = 65535 / lifetimes * time.Second // which a lifetime can be thrice
 	lifetimes       = 3
 
-	defaultRefresh = 24 * time.Hour
-	minRefresh     = 600 * time.Second // IRT_MINIMUM of RFC 8415 section 7.6
-
 	maxServers   = 8
 	maxDomains   = 8
 	maxPREF64    = 4
@@ -77,7 +74,7 @@ func New(s Settings) (*Router, error) {
 		s.Interval = DefaultInterval
 	}
 	if s.Refresh == 0 {
-		s.Refresh = defaultRefresh
+		s.Refresh = RefreshDefault
 	}
 	if err := s.check(); err != nil {
 		return nil, err
@@ -111,8 +108,8 @@ func (s *Settings) check() error {
 		return fmt.Errorf("an MTU of %d is impossible: IPv6 has %d to 65535", s.MTU, packet.MinMTU)
 	case s.Interval < MinInterval || s.Interval > MaxInterval:
 		return fmt.Errorf("an interval of %v between advertisements is impossible: it is %v to %v", s.Interval, MinInterval, MaxInterval)
-	case s.Refresh < minRefresh || s.Refresh/time.Second >= time.Duration(packet.Infinite):
-		return fmt.Errorf("DHCP cannot be asked again after %v: it is %v or more", s.Refresh, minRefresh)
+	case s.Refresh < RefreshLeast || s.Refresh/time.Second >= time.Duration(packet.Infinite):
+		return fmt.Errorf("DHCP cannot be asked again after %v: it is %v or more", s.Refresh, RefreshLeast)
 	case len(s.DNS) > maxServers || len(s.Domains) > maxDomains:
 		return fmt.Errorf("%d name servers and %d domains are too many: there are %d and %d at most", len(s.DNS), len(s.Domains), maxServers, maxDomains)
 	case len(s.PREF64) > maxPREF64:

@@ -102,6 +102,39 @@ func TestHoldTime(t *testing.T) {
 	same(t, take(t, p, 1, start.Add(3*time.Minute+30*time.Second)), "192.0.2.11/32")
 }
 
+// TestHoldChanges: what rests does so by the hold time of now, longer or shorter than when it was freed.
+func TestHoldChanges(t *testing.T) {
+	for _, row := range []struct{ before, now time.Duration }{{time.Minute, time.Hour}, {time.Hour, time.Minute}, {time.Hour, 0}} {
+		p, s := make4(t, row.before, "192.0.2.10-192.0.2.10")
+		free(t, p, start, take(t, p, 1, start)...)
+		s.Hold = row.now
+		if err := p.Resize(s); err != nil {
+			t.Fatal(err)
+		}
+		if row.now > 0 {
+			exhausted(t, p, start.Add(row.now-1))
+		}
+		same(t, take(t, p, 1, start.Add(row.now)), "192.0.2.10/32")
+	}
+}
+
+// TestClockSetBack: leases that are freed after the clock was set back rest no shorter than those before them, and keep
+// none of them.
+func TestClockSetBack(t *testing.T) {
+	p, _ := make4(t, time.Minute, "192.0.2.10-192.0.2.11")
+	take(t, p, 2, start)
+	free(t, p, start, "192.0.2.10/32")
+	free(t, p, start.Add(-time.Hour), "192.0.2.11/32")
+	for l := range p.Leases() {
+		if !l.Freed.Equal(start) {
+			t.Errorf("%v was freed at %v, want %v", l.Prefix, l.Freed, start)
+		}
+	}
+	exhausted(t, p, start.Add(-time.Hour+time.Minute))
+	exhausted(t, p, start.Add(time.Minute-1))
+	same(t, take(t, p, 2, start.Add(time.Minute)), "192.0.2.10/32", "192.0.2.11/32")
+}
+
 // TestFreedAtOnce has leases that were freed together free together again.
 func TestFreedAtOnce(t *testing.T) {
 	p, _ := make4(t, time.Minute, "192.0.2.10-192.0.2.12")

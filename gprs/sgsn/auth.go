@@ -39,6 +39,14 @@ type proof struct {
 	message    string
 }
 
+// said is what the network has said to the proof of a context, and with what words.
+func (c *PDPContext) said() (AuthResult, string) {
+	if c.linked { // it proves nothing
+		return AuthUnanswered, ""
+	}
+	return c.session.given.proof.result, c.session.given.proof.message
+}
+
 // chapName is who challenges: on the terminal's side of the network it is not known who will.
 const chapName = "isthmus"
 

@@ -110,6 +110,68 @@ func TestAuthAnswers(t *testing.T) {
 	}
 }
 
+// TestAuthRefused tells what a terminal that is not let in has been told by the options of the refusal (TS 29.060 section
+// 7.3.2), as far as it answers its own proof.
+func TestAuthRefused(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		auth    Auth
+		code    gtp.PPPCode
+		other   uint8 // what the identifier differs by
+		data    string
+		result  AuthResult
+		message string
+	}{
+		{"PAP", AuthPAP, gtp.PAPNak, 0, "\x05go on", AuthRefused, "go on"},
+		{"CHAP", AuthCHAP, gtp.CHAPFailure, 0, "go on", AuthRefused, "go on"},
+		{"CHAP, to another proof", AuthCHAP, gtp.CHAPFailure, 1, "go on", AuthUnanswered, ""},
+		{"accepted, but for the address", AuthCHAP, gtp.CHAPSuccess, 0, "hello", AuthAccepted, "hello"},
+		{"without a word", AuthCHAP, 0, 0, "", AuthUnanswered, ""},
+	} {
+		for _, v := range []gtp.Version{gtp.V0, gtp.V1} {
+			w := newWorld(t, Settings{})
+			a := attachment(v, gtp.PDPTypeIPv4)
+			a.User, a.Password, a.Auth = "mig", "hemmelig", row.auth
+			key, err := w.e.Attach(a, w.now, &w.out)
+			w.order(err)
+			identifier := w.e.contexts[key].session.given.proof.identifier + row.other
+			w.accept(func(m *gtp.CreateResponse) {
+				*m = gtp.CreateResponse{Cause: gtp.CauseUserAuthentication}
+				if row.code != 0 {
+					container := map[Auth]gtp.Container{AuthPAP: gtp.ContainerPAP, AuthCHAP: gtp.ContainerCHAP}[row.auth]
+					p, _ := gtp.NewPCO(nil).Add(container, gtp.PPP{Code: row.code, Identifier: identifier, Data: []byte(row.data)}.Append(nil))
+					m.PCO = gtp.Some(p)
+				}
+			})
+			if about := w.event(Refused); about.Auth != row.result || about.AuthMessage != row.message || about.Cause != gtp.CauseUserAuthentication {
+				t.Errorf("GTPv%d, %s: %+v", v, row.name, about)
+			}
+			w.empty()
+		}
+	}
+}
+
+// TestAuthOfSecondary: a secondary context that is refused says nothing of the proof of its primary one.
+func TestAuthOfSecondary(t *testing.T) {
+	w := newWorld(t, Settings{})
+	a := attachment(gtp.V1, gtp.PDPTypeIPv4)
+	a.User, a.Password = "mig", "hemmelig"
+	key, err := w.e.Attach(a, w.now, &w.out)
+	w.order(err)
+	w.accept(func(m *gtp.CreateResponse) {
+		p, _ := gtp.NewPCO(nil).Add(gtp.ContainerPAP, gtp.PPP{Code: gtp.PAPAck, Identifier: 1, Data: []byte{0}}.Append(nil))
+		m.PCO = gtp.Some(p)
+	})
+	_, err = w.e.AttachSecondary(key, 6, template(gtp.PacketFilter{Direction: gtp.FilterBoth, Precedence: 1, Protocol: gtp.Some(uint8(17))}), gtp.QoS{}, w.now, &w.out)
+	w.order(err)
+	var m gtp.CreateRequest
+	d, h := w.request(&m)
+	w.say(d.Socket, reply(h, w.info(key).TEIDControl), &gtp.CreateResponse{Cause: gtp.CauseNoResources})
+	if about := w.event(Refused); about.Auth != AuthUnanswered || w.info(key).Auth != AuthAccepted {
+		t.Errorf("%+v", about)
+	}
+}
+
 // TestAuthOfBoth: the GGSN of this project, which keeps no users, acknowledges either.
 func TestAuthOfBoth(t *testing.T) {
 	for _, v := range []gtp.Version{gtp.V0, gtp.V1} {

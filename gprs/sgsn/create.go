@@ -150,6 +150,9 @@ func (e *Engine) created(r *request, m *message, now time.Time, out *Output) {
 	if answer.Recovery.Present {
 		e.recovered(r.path, answer.Recovery.Value, s, now, out)
 	}
+	if answer.PCO.Present && !c.linked { // of a refusal, too (TS 29.060 section 7.3.2)
+		s.given.read(answer.PCO.Value)
+	}
 	switch {
 	case !answer.Cause.Accepted():
 		e.failed(r, ReasonRefused, answer.Cause, now, out)
@@ -181,9 +184,6 @@ func (e *Engine) opened(c *PDPContext, answer *gtp.CreateResponse, now time.Time
 			return false
 		}
 		s.remoteControl = answer.TEIDControl.Value
-		if answer.PCO.Present {
-			s.given.read(answer.PCO.Value)
-		}
 		for _, from := range s.sources() {
 			e.sources[from] = s
 		}

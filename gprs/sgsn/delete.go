@@ -84,6 +84,7 @@ func (e *Engine) end(c *PDPContext, why Reason, cause gtp.Cause, took time.Durat
 	about := c.event(Ended)
 	if c.state == Opening {
 		about.Kind = Refused
+		about.Auth, about.AuthMessage = c.said()
 		e.stats.Refused++
 	} else {
 		e.stats.Ended++

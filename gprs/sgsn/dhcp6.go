@@ -15,18 +15,14 @@ import (
 )
 
 const (
-	dhcp6Header               = 4 // the kind of a message and its transaction
-	longestElapsed            = 65535 * 10 * time.Millisecond
-	shortestDUID, longestDUID = 2 + 1, 2 + 128 // RFC 8415 section 11.1
+	dhcp6Header    = 4 // the kind of a message and its transaction
+	longestElapsed = 65535 * 10 * time.Millisecond
 )
 
 // Times of DHCPv6 (RFC 8415 section 7.6).
 const (
 	infMaxDelay    = time.Second
 	infTimeout     = time.Second
-	infMaxRepeat   = time.Hour
-	refreshDefault = 24 * time.Hour // IRT_DEFAULT
-	refreshAtLeast = 10 * time.Minute
 	leastMaxRepeat = time.Minute // RFC 8415 sections 21.24 and 21.25
 	mostMaxRepeat  = 24 * time.Hour
 )
@@ -61,7 +57,7 @@ func (e *Engine) inform(s *session, now time.Time) {
 // intervals (RFC 8415 section 15).
 func (e *Engine) informationRequest(s *session, now time.Time, out *Output) {
 	d := &s.six.dhcp
-	d.most = cmp.Or(d.longest, infMaxRepeat)
+	d.most = cmp.Or(d.longest, link.MaxRepeat)
 	e.stats.InformationRequests++
 	b := s.append6(out.Alloc(packet.MinMTU), &d.asking, nil, dhcp6Asked[:], now)
 	packet.FillUDP(b)

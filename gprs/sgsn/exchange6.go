@@ -21,12 +21,12 @@ type exchange6 struct {
 
 // Exchanges of a terminal, and when it begins the first one.
 var (
-	solicit6 = exchange6{link.MessageSolicit, time.Second, infMaxRepeat, 0}
+	solicit6 = exchange6{link.MessageSolicit, time.Second, link.MaxRepeat, 0}
 	request6 = exchange6{link.MessageRequest, time.Second, 30 * time.Second, 10}
 	renew6   = exchange6{link.MessageRenew, 10 * time.Second, 10 * time.Minute, 0}
 	rebind6  = exchange6{link.MessageRebind, 10 * time.Second, 10 * time.Minute, 0}
 	release6 = exchange6{link.MessageRelease, time.Second, 0, 4}
-	inform6  = exchange6{link.MessageInformationRequest, infTimeout, infMaxRepeat, 0}
+	inform6  = exchange6{link.MessageInformationRequest, infTimeout, link.MaxRepeat, 0}
 )
 
 // answer is the kind of message that ends an exchange.

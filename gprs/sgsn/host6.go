@@ -119,6 +119,7 @@ func (e *Engine) discovery(s *session, p packet.IPv6, now time.Time, out *Output
 	case packet.ICMPv6NeighborSolicitation:
 		e.solicitedFor(s, p, now, out)
 	case packet.ICMPv6RouterSolicitation, packet.ICMPv6NeighborAdvert, packet.ICMPv6Redirect:
+		e.drops[dropDiscovery]++ // nobody was asked for, and the link has one router
 	default:
 		return false
 	}
@@ -290,7 +291,7 @@ func (e *Engine) expire(s *session, now time.Time, out *Output) {
 // address, which the link has not (RFC 4861 section 4.4).
 func (e *Engine) solicitedFor(s *session, p packet.IPv6, now time.Time, out *Output) {
 	m, ok := p.ICMPv6()
-	if !ok || p.HopLimit() != packet.NDHopLimit || m[1] != 0 || len(m) < 24 || !p.Src().IsLinkLocalUnicast() {
+	if !ok || p.HopLimit() != packet.NDHopLimit || m[1] != 0 || len(m) < 24 || !packet.NDOptionsWellFormed(m[24:]) || !p.Src().IsLinkLocalUnicast() {
 		e.drops[dropDiscovery]++
 		return
 	}

@@ -3,6 +3,7 @@
 package sgsn
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -56,6 +57,7 @@ func TestSolicitation(t *testing.T) {
 // TestAdvertisement takes prefix, router, MTU and name servers, and what is no advertisement
 // not.
 func TestAdvertisement(t *testing.T) {
+	const hour = 3600
 	servers := defaultRA().servers
 	for _, row := range []struct {
 		name   string
@@ -72,11 +74,25 @@ func TestAdvertisement(t *testing.T) {
 		{"a prefix of other length", func(r *ra) { r.bits = 56 }, nil, 1400, router, servers, false},
 		{"preferred for longer than valid", func(r *ra) { r.valid = 10 }, nil, 1400, router, servers, false},
 		{"no lifetime", func(r *ra) { r.valid, r.preferred = 0, 0 }, nil, 1400, router, servers, false},
+		{"two prefixes: the first counts", func(r *ra) { r.of(hour, hour, prefix.String()+"/64", "2001:db8:6:8::/64") }, []netip.Addr{six}, 1400, router, servers, false},
+		{"two options of one prefix: the first counts", func(r *ra) { r.of(hour, hour, prefix.String()+"/64").of(0, 0, prefix.String()+"/64") }, []netip.Addr{six}, 1400, router, servers, false},
+		{"a prefix of the link itself", func(r *ra) { r.of(hour, hour, "fe80::/64") }, nil, 1400, router, servers, false},
+		{"a prefix of groups", func(r *ra) { r.of(hour, hour, "ff0e::/64") }, nil, 1400, router, servers, false},
 		{"an MTU that no link may have", func(r *ra) { r.mtu = 1279 }, []netip.Addr{six}, 0, router, servers, false},
+		{"an MTU beyond any packet", func(r *ra) { r.mtu = 65536 }, []netip.Addr{six}, 0, router, servers, false},
 		{"an unknown option", func(r *ra) { r.more = []byte{200, 1, 1, 2, 3, 4, 5, 6} }, []netip.Addr{six}, 1400, router, servers, false},
 		{"an option of no length", func(r *ra) { r.more = make([]byte, 8) }, nil, 0, netip.Addr{}, nil, true},
 		{"an option beyond the end", func(r *ra) { r.more = []byte{3, 4, 64, 0x40, 0, 0, 0, 0} }, nil, 0, netip.Addr{}, nil, true},
 		{"from afar", func(r *ra) { r.hopLimit = 254 }, nil, 0, netip.Addr{}, nil, true},
+		{"of another code", func(r *ra) {
+			r.spoil = func(p packet.IPv6) packet.IPv6 { p[41] = 1; packet.FillICMPv6Checksum(p); return p }
+		}, nil, 0, netip.Addr{}, nil, true},
+		{"of another checksum", func(r *ra) { r.spoil = func(p packet.IPv6) packet.IPv6 { p[42] ^= 1; return p } }, nil, 0, netip.Addr{}, nil, true},
+		{"cut short", func(r *ra) {
+			r.spoil = func(p packet.IPv6) packet.IPv6 {
+				return packet.AppendICMPv6(nil, router, packet.AllNodes, 255, packet.ICMPv6RouterAdvert, 0, p[44:55])
+			}
+		}, nil, 0, netip.Addr{}, nil, true},
 		{"from no router of the link", func(r *ra) { r.source = host }, nil, 0, netip.Addr{}, nil, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -139,6 +155,98 @@ func TestLifetimes(t *testing.T) {
 	}
 }
 
+// TestPrefixes makes an address of the prefix of each advertisement, as many as a terminal has, each with the identifier of
+// its link-local address (RFC 6459 section 5.2); packets from each are its own, and there is room again when one is over.
+func TestPrefixes(t *testing.T) {
+	const hour = 3600
+	w := newWorld(t, Settings{})
+	key := w.online(gtp.V1)
+	addresses := []netip.Addr{six}
+	for n := range maxPrefixes {
+		p := fmt.Sprintf("2001:db8:7:%d::/64", n)
+		w.advertise(key, defaultRA().of(hour, hour, p))
+		if raw := netip.MustParsePrefix(p).Addr().As16(); len(addresses) < maxPrefixes {
+			id := linkLocal.As16()
+			addresses = append(addresses, netip.AddrFrom16([16]byte(slices.Concat(raw[:8], id[8:]))))
+		}
+	}
+	has := func(want ...netip.Addr) {
+		t.Helper()
+		var got []netip.Addr
+		for _, a := range w.info(key).IPv6 {
+			got = append(got, a.Address)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("it has %v, want %v", got, want)
+		}
+	}
+	has(addresses...)
+	for _, a := range append(slices.Clone(addresses), netip.MustParseAddr("2001:db8:7:3::9")) {
+		w.clear()
+		w.e.HandleUE(1, udp6(a, host, 8), w.now, &w.out)
+		w.down(key, udp6(host, a, 8))
+		if own := slices.Contains(addresses, a); len(w.out.UDP) != len(w.out.IP) || len(w.out.UDP) == 1 != own {
+			t.Errorf("of %v %d packets went and %d came", a, len(w.out.UDP), len(w.out.IP))
+		}
+	}
+	w.wait(time.Hour)
+	has(six)
+	w.advertise(key, defaultRA().of(hour, hour, "2001:db8:7:3::/64"))
+	has(six, netip.MustParseAddr("2001:db8:7:3:aabb:ccdd:1122:3344"))
+}
+
+// TestRenumbered: a prefix that is deprecated stays until its end, for what has begun, and a terminal tells of it (RFC
+// 4192 section 2.3); so it does when the time is over for which an address is preferred.
+func TestRenumbered(t *testing.T) {
+	w := newWorld(t, Settings{})
+	key := w.online(gtp.V1)
+	deprecated := func(want ...bool) {
+		t.Helper()
+		var got []bool
+		for _, a := range w.info(key).IPv6 {
+			got = append(got, !a.Preferred.IsZero() && !a.Preferred.After(w.now))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("deprecated %v, want %v", got, want)
+		}
+	}
+	deprecated(false)
+	w.advertise(key, defaultRA().of(7200, 1800, "2001:db8:7::/64"))
+	w.clear()
+	w.advertise(key, defaultRA().of(7200, 0, prefix.String()+"/64"))
+	w.event(Configured)
+	deprecated(true, false)
+	w.clear()
+	w.advertise(key, defaultRA().of(7200, 0, prefix.String()+"/64"))
+	if len(w.out.Events) > 0 {
+		t.Errorf("told again: %+v", w.out.Events)
+	}
+	w.wait(30*time.Minute - 1)
+	if len(w.out.Events) > 0 {
+		t.Errorf("too soon: %+v", w.out.Events)
+	}
+	w.wait(1)
+	w.event(Configured)
+	deprecated(true, true)
+	w.clear()
+	w.e.HandleUE(1, udp6(six, host, 8), w.now, &w.out)
+	if len(w.out.UDP) != 1 {
+		t.Error("a packet of the former prefix was dropped before its end")
+	}
+	w.advertise(key, defaultRA().of(7200, 1800, "2001:db8:7::/64"))
+	w.event(Configured)
+	deprecated(true, false)
+	w.wait(90 * time.Minute)
+	if got := w.info(key).IPv6; len(got) != 1 || got[0].Address == six {
+		t.Errorf("it has %v", got)
+	}
+	w.clear()
+	w.e.HandleUE(1, udp6(six, host, 8), w.now, &w.out)
+	if w.none(); w.drops("foreign_source") != 1 {
+		t.Error("a packet of the former prefix passed after its end")
+	}
+}
+
 // TestRouterExpires has the router end with its lifetime.
 func TestRouterExpires(t *testing.T) {
 	w := newWorld(t, Settings{})
@@ -184,6 +292,41 @@ func TestNeighborSolicitation(t *testing.T) {
 				t.Errorf("%x", h.Payload)
 			}
 		})
+	}
+}
+
+// TestDiscoveryIgnored: a solicitation that is not right (RFC 4861 section 7.1.1), and what nobody has asked for, have no
+// effect; neither comes to the stack behind the link.
+func TestDiscoveryIgnored(t *testing.T) {
+	raw := linkLocal.As16()
+	target := append(make([]byte, 4), raw[:]...)
+	solicit := func(src netip.Addr, hops, code byte, body []byte) packet.IPv6 {
+		return packet.AppendICMPv6(nil, src, linkLocal, hops, packet.ICMPv6NeighborSolicitation, code, body)
+	}
+	for _, row := range []struct {
+		name string
+		p    packet.IPv6
+	}{
+		{"from afar", solicit(router, 254, 0, target)},
+		{"of another code", solicit(router, 255, 1, target)},
+		{"without a target", solicit(router, 255, 0, target[:19])},
+		{"with an option of no length", solicit(router, 255, 0, append(slices.Clone(target), make([]byte, 8)...))},
+		{"with an option cut short", solicit(router, 255, 0, append(slices.Clone(target), 1, 2, 0, 0, 0, 0, 0, 0))},
+		{"from no node of the link", solicit(host, 255, 0, target)},
+		{"of another checksum", func() packet.IPv6 { p := solicit(router, 255, 0, target); p[42] ^= 1; return p }()},
+		{"a router's solicitation", packet.AppendICMPv6(nil, router, packet.AllRouters, 255, packet.ICMPv6RouterSolicitation, 0, make([]byte, 4))},
+		{"a neighbour that is told of", packet.AppendICMPv6(nil, router, linkLocal, 255, packet.ICMPv6NeighborAdvert, 0, target)},
+		{"a redirect", packet.AppendICMPv6(nil, router, linkLocal, 255, packet.ICMPv6Redirect, 0, append(slices.Clone(target), raw[:]...))},
+	} {
+		w := newWorld(t, Settings{})
+		key := w.online(gtp.V1)
+		before := w.info(key)
+		w.down(key, row.p)
+		w.none()
+		after := w.info(key)
+		if len(w.out.IP) > 0 || len(w.out.Events) > 0 || w.drops("neighbor_discovery") != 1 || !slices.Equal(after.IPv6, before.IPv6) || after.Router != before.Router {
+			t.Errorf("%s: %d packets came, events %+v, %d dropped", row.name, len(w.out.IP), w.out.Events, w.drops("neighbor_discovery"))
+		}
 	}
 }
 

@@ -104,6 +104,9 @@ type Event struct {
 	Reason Reason
 	// Cause is what the GGSN answered; 0: nothing.
 	Cause gtp.Cause
+	// Auth is what was said to user and password of a context that could not be opened, and AuthMessage with what words.
+	Auth        AuthResult
+	AuthMessage string
 	// Took is how long the GGSN needed for the answer, from the first request.
 	Took time.Duration
 	// Traffic is what a context has carried that has ended.

@@ -90,7 +90,7 @@ func (e *Engine) due6(s *session, now time.Time, out *Output) {
 		return
 	}
 	if d.kind == solicit6.kind {
-		d.most = cmp.Or(d.longest, infMaxRepeat)
+		d.most = cmp.Or(d.longest, link.MaxRepeat)
 	}
 	if d.sends.Allow(sends6, now) {
 		e.stats.PrefixRequests++

@@ -486,7 +486,7 @@ func TestPrefixMaxRepeat(t *testing.T) {
 	for _, row := range []struct {
 		seconds string
 		want    time.Duration
-	}{{"00000078", 2 * time.Minute}, {"0000003b", infMaxRepeat}, {"00015181", infMaxRepeat}} {
+	}{{"00000078", 2 * time.Minute}, {"0000003b", time.Hour}, {"00015181", time.Hour}} {
 		w, key := delegating(t, gtp.V1)
 		w.replies(key, w.dueAsks(1), 2, server1+"000d 0002 0006 0052 0004"+row.seconds+"0053 0004"+row.seconds)
 		w.wait(20 * time.Hour)

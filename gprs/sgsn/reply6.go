@@ -39,7 +39,7 @@ type lease6 struct {
 
 // parse reads the options. What is known and malformed spoils all of it (RFC 8415 section 16).
 func (r *reply6) parse(b []byte) bool {
-	r.refresh = refreshDefault
+	r.refresh = link.RefreshDefault
 	return allDHCP6(b, r.option)
 }
 
@@ -64,7 +64,7 @@ func (r *reply6) option(code uint16, v []byte) (ok bool) {
 		r.client = v
 	case link.OptionServerID:
 		r.server = v
-		return len(v) >= shortestDUID && len(v) <= longestDUID
+		return len(v) >= link.ShortestDUID && len(v) <= link.LongestDUID
 	case link.OptionPreference:
 		if len(v) != 1 {
 			return false
@@ -85,7 +85,7 @@ func (r *reply6) option(code uint16, v []byte) (ok bool) {
 		if len(v) != 4 {
 			return false
 		}
-		r.refresh = max(seconds32(v), refreshAtLeast) // RFC 8415 section 21.23
+		r.refresh = max(seconds32(v), link.RefreshLeast) // RFC 8415 section 21.23
 	case link.OptionInfMaxRT:
 		return maxRepeat6(v, &r.longest)
 	case link.OptionSolMaxRT:

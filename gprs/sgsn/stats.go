@@ -51,7 +51,7 @@ const (
 	dropNotIP                     // not an IP packet
 	dropDestination               // a packet for an address that the terminal has not
 	dropSource                    // a packet of a terminal from an address that it has not
-	dropDiscovery                 // Neighbor Discovery of a terminal's stack: we do it
+	dropDiscovery                 // Neighbor Discovery of a terminal's stack, for we do it, and of the network what is not for us
 	dropAdvertisement             // one that RFC 4861 section 6.1.2 refuses
 	dropDHCP                      // an answer of DHCP that cannot be taken
 	dropExtension                 // an extension header that must be understood

@@ -252,6 +252,7 @@ type ra struct {
 	mtu              uint32
 	servers          []netip.Addr
 	more             []byte
+	spoil            func(packet.IPv6) packet.IPv6 // nil: it is right
 }
 
 func defaultRA() *ra {
@@ -282,7 +283,20 @@ func (r *ra) packet() []byte {
 		}
 	}
 	body = append(body, r.more...)
-	return packet.AppendICMPv6(nil, r.source, packet.AllNodes, r.hopLimit, packet.ICMPv6RouterAdvert, 0, body)
+	p := packet.AppendICMPv6(nil, r.source, packet.AllNodes, r.hopLimit, packet.ICMPv6RouterAdvert, 0, body)
+	if r.spoil != nil {
+		return r.spoil(p)
+	}
+	return p
+}
+
+// of has the advertisement be of other prefixes than its own.
+func (r *ra) of(valid, preferred uint32, prefixes ...string) *ra {
+	r.bits = 0
+	for _, p := range prefixes {
+		r.more = packet.AppendPrefixInformation(r.more, netip.MustParsePrefix(p), packet.PrefixAutonomous, valid, preferred)
+	}
+	return r
 }
 
 func (w *world) advertise(key gtp.TID, r *ra) {

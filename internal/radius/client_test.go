@@ -123,6 +123,14 @@ func TestAnswer(t *testing.T) {
 	q, _ := radius.Parse(otherSignature, secret)
 	q.Authenticator = [16]byte(wire[4:20])
 	otherSignature, _ = q.Encode()
+	with := func(b []byte, signature int) []byte { // of so many octets, behind the others
+		q, _ := radius.Parse(b, secret)
+		q.Authenticator = [16]byte(wire[4:20])
+		q.Add(MessageAuthenticator, make(radius.Attribute, signature))
+		b, _ = q.Encode()
+		return b
+	}
+	twice, half := with(good, 16), with(answerTo(wire, secret, AccessAccept, false), 8)
 	for _, c := range []struct {
 		name string
 		from netip.AddrPort
@@ -137,6 +145,8 @@ func TestAnswer(t *testing.T) {
 		{"other secret", first, answerTo(wire, secret2, AccessAccept, true), Authenticator},
 		{"unsigned", first, answerTo(wire, secret, AccessAccept, false), Unsigned},
 		{"signature", first, otherSignature, Signature},
+		{"two signatures", first, twice, Malformed},
+		{"half a signature", first, half, Malformed},
 		{"good", first, good, 0},
 		{"good again", first, good, Twice},
 		{"other identifier", first, append([]byte{2, wire[1] + 1}, good[2:]...), Late},
@@ -158,6 +168,97 @@ func TestAnswer(t *testing.T) {
 	}
 	if w.c.Waiting() != 0 || !w.c.Next().IsZero() {
 		t.Errorf("%d wait", w.c.Waiting())
+	}
+}
+
+// TestAnswerBySocket: an answer counts by the socket that the request has left by alone, since each has identifiers of
+// its own; it counts from the IPv4 address as an IPv6 socket shows it, too.
+func TestAnswerBySocket(t *testing.T) {
+	w := newWorld(t, nil)
+	socket, _, wire := w.send(1, accessRequest())
+	good := answerTo(wire, secret, AccessAccept, true)
+	if w.answered(1, socket+1, first, good) || w.c.stats.Dropped[Late] != 1 {
+		t.Errorf("by another socket: %+v, dropped %v", w.out.Answers, w.c.stats.Dropped)
+	}
+	mapped := netip.AddrPortFrom(netip.AddrFrom16(first.Addr().As16()), first.Port())
+	if !w.answered(1, socket, mapped, good) {
+		t.Errorf("from %v: dropped %v", mapped, w.c.stats.Dropped)
+	}
+}
+
+// TestAccountingAnswer takes an Accounting-Response, which need not have a Message-Authenticator, and nothing else; one
+// that has a wrong one is none (RFC 2866 section 4.2, RFC 3579 section 3.2).
+func TestAccountingAnswer(t *testing.T) {
+	w := newWorld(t, nil)
+	r := &Request{Code: AccountingRequest, Time: start}
+	r.Attributes.Integer(AcctStatusType, AcctStart)
+	socket, _, wire := w.send(1, r)
+	if at, err := findSignature(wire); at != 0 || err != nil || !radius.IsAuthenticRequest(wire, secret) {
+		t.Errorf("it is signed at %d, %v, or has a wrong authenticator", at, err)
+	}
+	wrong := answerTo(wire, secret, AccountingResponse, true)
+	wrong[headerLen+2] ^= 1
+	q, _ := radius.Parse(wrong, secret)
+	q.Authenticator = [16]byte(wire[4:20])
+	wrong, _ = q.Encode()
+	for _, c := range []struct {
+		name string
+		b    []byte
+		why  Reason
+	}{
+		{"that of an Access-Request", answerTo(wire, secret, AccessAccept, false), Malformed},
+		{"of another secret", answerTo(wire, secret2, AccountingResponse, false), Authenticator},
+		{"with a signature that is wrong", wrong, Signature},
+	} {
+		before := w.c.stats.Dropped
+		w.out.Reset()
+		w.c.HandleUDP(socket, first, c.b, w.now, &w.out)
+		if before[c.why]++; w.c.stats.Dropped != before || len(w.out.Answers) != 0 {
+			t.Errorf("%s: dropped %v, want one more of %v", c.name, w.c.stats.Dropped, c.why)
+		}
+	}
+	w.out.Reset()
+	w.c.HandleUDP(socket, first, answerTo(wire, secret, AccountingResponse, false), w.now, &w.out)
+	if len(w.out.Answers) != 1 || w.out.Answers[0].Code != AccountingResponse {
+		t.Errorf("%+v, dropped %v", w.out.Answers, w.c.stats.Dropped)
+	}
+}
+
+// TestDelayTime: an Accounting-Request says how long ago it happened when a server is asked first; it says the same when
+// it comes again, and more to the next server, as another request (RFC 2866 section 5.2).
+func TestDelayTime(t *testing.T) {
+	w := newWorld(t, nil)
+	w.now = start.Add(7*time.Second + 900*time.Millisecond)
+	r := &Request{Code: AccountingRequest, Time: start}
+	r.Attributes.Integer(AcctStatusType, AcctStop)
+	delay := func(wire []byte) uint32 {
+		t.Helper()
+		p, err := radius.Parse(wire, secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := Attributes{p.Attributes}
+		seconds, ok := a.FindInteger(AcctDelayTime)
+		if !ok || len(a.All(AcctDelayTime)) != 1 {
+			t.Errorf("attributes %v", a.Types())
+		}
+		return seconds
+	}
+	_, _, wire := w.send(1, r)
+	if got := delay(wire); got != 7 {
+		t.Errorf("%d s ago, want 7", got)
+	}
+	w.tick()
+	if len(w.out.UDP) != 1 || !slices.Equal(w.out.UDP[0].Payload, wire) {
+		t.Errorf("again: %+v", w.out.UDP)
+	}
+	w.tick()
+	if next := w.out.UDP[0]; next.To != second || delay(next.Payload) != uint32(w.now.Sub(start)/time.Second) || delay(next.Payload) < 10 {
+		t.Errorf("to %v %d s ago at %v", next.To, delay(next.Payload), w.now.Sub(start))
+	}
+	r.Time = w.now.Add(time.Hour) // the clock was set
+	if _, _, wire = w.send(2, r); delay(wire) != 0 {
+		t.Errorf("in the future: %d s ago", delay(wire))
 	}
 }
 
@@ -183,7 +284,11 @@ func TestFailover(t *testing.T) {
 	if wait := w.now.Sub(start); wait < 900*time.Millisecond || wait > 1100*time.Millisecond {
 		t.Errorf("sent again after %v", wait)
 	}
+	again := w.now
 	w.tick()
+	if wait := w.now.Sub(again); wait < 1800*time.Millisecond || wait > 2200*time.Millisecond { // twice as long
+		t.Errorf("given up after %v", wait)
+	}
 	if len(w.out.UDP) != 1 || w.out.UDP[0].To != second || w.out.UDP[0].Socket < w.c.settings.Sockets || slices.Equal(w.out.UDP[0].Payload[4:20], wire[4:20]) {
 		t.Fatalf("failover: %+v", w.out.UDP)
 	}

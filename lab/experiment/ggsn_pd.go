@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,6 +50,7 @@ type pdGuide struct {
 	host, ue, sgsn, ggsn, srv *lab.Node
 	has                       pdContext
 	inside                    netip.Addr // of the host
+	client                    *lab.Proc
 }
 
 // pdContext is what the GGSN tells of a context.
@@ -73,6 +76,7 @@ func runGGSNPD(ctx context.Context, e *lab.Env) (err error) {
 		{"The server reaches the host", func(ctx context.Context) (string, error) { return g.ping(ctx, g.srv, g.inside) }},
 		{"An address that nobody delegated gets nowhere", g.spoof},
 		{"The GGSN restarts, and the host still reaches the server", g.restart},
+		{"dhcpcd gives its prefix back, which nobody has then", g.release},
 	})
 	r := &report.Report{Experiment: ggsnPDName, Title: "A prefix for the network behind a terminal"}
 	g.tell(r)
@@ -136,23 +140,25 @@ func (g *pdGuide) ask(ctx context.Context) error {
 	return nil
 }
 
+func (g *pdGuide) clientFile() string { return filepath.Join(g.dir, "dhcpcd.conf") }
+
 // delegate has a client ask, which is over when the LAN has its address.
 func (g *pdGuide) delegate(ctx context.Context) (string, error) {
 	program, err := peersOf(g.env).Program("dhcpcd")
 	if err != nil {
 		return "", err
 	}
-	file := filepath.Join(g.dir, "dhcpcd.conf")
 	// Addresses and routes of the context are the emulator's.
 	text := "duid\nnoipv6rs\nipv6only\nallowinterfaces ue lan\nscript /bin/true\noption dhcp6_pd_exclude\ninterface ue\nia_pd 1 lan/1\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(g.clientFile(), []byte(text), 0o600); err != nil {
 		return "", err
 	}
 	// What it writes down is nobody else's.
 	if err := g.start(ctx, g.ue, lab.Process{Name: "dhcpcd", Path: "unshare", Args: []string{"-m", "sh", "-c",
-		fmt.Sprintf("mount -t tmpfs none /var/lib && mount -t tmpfs none /run && exec %s -B -d -6 -f %s ue", program, file)}}); err != nil {
+		fmt.Sprintf("mount -t tmpfs none /var/lib && mount -t tmpfs none /run && exec %s -B -d -6 -f %s ue", program, g.clientFile())}}); err != nil {
 		return "", err
 	}
+	g.client = last(g.running)
 	wait, cancel := context.WithTimeout(ctx, daemonStart)
 	defer cancel()
 	if _, err := last(g.running).WaitFor(wait, "lan: executing: /bin/true DELEGATED6"); err != nil {
@@ -226,4 +232,35 @@ func (g *pdGuide) restart(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("the context has %+v, and had %+v", g.has, before)
 	}
 	return g.reach(ctx)
+}
+
+// release has the client give back what it has (RFC 8415 section 18.2.7), and end, by its own command: then the GGSN has
+// delegated nothing, and nobody is reached there.
+func (g *pdGuide) release(ctx context.Context) (string, error) {
+	program, err := peersOf(g.env).Program("dhcpcd")
+	if err != nil {
+		return "", err
+	}
+	g.running = slices.DeleteFunc(g.running, func(p *lab.Proc) bool { return p == g.client })
+	if _, err := g.run(ctx, g.ue, "nsenter", "--mount", "--target", strconv.Itoa(g.client.PID()), program, "-6", "-f", g.clientFile(), "-k", "ue"); err != nil {
+		return "", err
+	}
+	select {
+	case <-g.client.Done():
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case <-time.After(daemonStart):
+		return "", fmt.Errorf("dhcpcd does not end; it wrote:\n%s", lastLines(g.client.Log()))
+	}
+	had := g.has.Delegated6
+	if err := g.ask(ctx); err != nil {
+		return "", err
+	}
+	if g.has.Delegated6.IsValid() {
+		return "", fmt.Errorf("the GGSN still delegates %v; dhcpcd wrote:\n%s", g.has.Delegated6, lastLines(g.client.Log()))
+	}
+	if r, err := g.srv.Ping(ctx, lab.Ping{To: g.inside, Count: 1, Timeout: time.Second}); err == nil && r.Received() > 0 {
+		return "", fmt.Errorf("the server still reaches %v", g.inside)
+	}
+	return had.String(), nil
 }

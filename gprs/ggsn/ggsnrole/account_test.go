@@ -148,6 +148,60 @@ func TestAccountingGigawords(t *testing.T) {
 	}
 }
 
+// TestAccountingStatus has the status of each kind of record, by the numbers of RFC 2866 section 5.1; the end of a context
+// alone has a cause, and that of the last one of its session 3GPP's indication.
+func TestAccountingStatus(t *testing.T) {
+	a := newAccountant(t)
+	for _, one := range []struct {
+		kind        ggsn.EventKind
+		last        bool
+		want        uint32
+		time, cause bool
+	}{
+		{ggsn.ContextCreated, true, 1, false, false},
+		{ggsn.ContextUpdated, true, 3, true, false},
+		{ggsn.ContextCounted, true, 3, true, false},
+		{ggsn.ContextDeleted, false, 2, true, true},
+		{ggsn.ContextDeleted, true, 2, true, true},
+	} {
+		e := told(one.kind, ggsn.EndPeer)
+		e.Last = one.last
+		to := a.attributes(&e)
+		status, _ := to.FindInteger(radius.AcctStatusType)
+		_, lasted := to.Find(radius.AcctSessionTime)
+		_, caused := to.Find(radius.AcctTerminateCause)
+		_, stopped := to.Find3GPP(gppStop)
+		if status != one.want || lasted != one.time || caused != one.cause || stopped != (one.cause && one.last) {
+			t.Errorf("%+v: status %d, time %t, cause %t, indication %t", one, status, lasted, caused, stopped)
+		}
+	}
+	for of, want := range map[uint32]uint32{radius.AcctOn: 7, radius.AcctOff: 8} {
+		to := a.ofNode(of, time.Now())
+		if status, _ := to.FindInteger(radius.AcctStatusType); status != want {
+			t.Errorf("of the node: %d, want %d", status, want)
+		}
+	}
+}
+
+// TestSessionID: no two contexts have one name, neither those of two nodes nor those of one whose Charging-IDs have begun
+// anew (RFC 2866 section 5.5).
+func TestSessionID(t *testing.T) {
+	began := time.Unix(1_700_000_000, 0)
+	four, six := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+	seen := map[string]bool{}
+	for _, id := range []string{
+		sessionID(four, 1, began), sessionID(four, 1, began.Add(time.Second)), sessionID(four, 2, began), sessionID(four.Next(), 1, began), sessionID(six, 1, began),
+	} {
+		if seen[id] {
+			t.Errorf("%s is there twice", id)
+		}
+		seen[id] = true
+		if of := chargingIDOf(id); of == nil || *of != 1 && *of != 2 {
+			t.Errorf("the Charging-ID of %s is %v", id, of)
+		}
+	}
+}
+
 // TestAccountingCauses has a cause for each end of a context, by the numbers of RFC 2866 section 5.10.
 func TestAccountingCauses(t *testing.T) {
 	want := [ggsn.NumEnds]uint32{

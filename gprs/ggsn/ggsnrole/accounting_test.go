@@ -50,7 +50,7 @@ func (c *core) remove(t *testing.T, r *gtp.CreateResponse) {
 }
 
 // TestFreeRADIUSAccounting has FreeRADIUS write down a session, by each family: what it has said of it
-// itself, and as many octets as the engine has counted.
+// itself, and as many octets and packets as were sent, the engine has counted, its counters say, and its charging record has.
 func TestFreeRADIUSAccounting(t *testing.T) {
 	for _, at := range []string{nodeAddr[false].String(), nodeAddr[true].String()} {
 		t.Run(at, func(t *testing.T) {
@@ -62,7 +62,8 @@ func TestFreeRADIUSAccounting(t *testing.T) {
 			if !r.Cause.Accepted() {
 				t.Fatal(r.Cause)
 			}
-			for range 5 {
+			const packets = 5
+			for range packets {
 				if !c.carried(t, &r) {
 					t.Fatal("nothing is carried")
 				}
@@ -87,6 +88,18 @@ func TestFreeRADIUSAccounting(t *testing.T) {
 			}
 			if up, down := stop.Number("Acct-Input-Packets"), stop.Number("Acct-Output-Packets"); up != engine.UpPackets || down != engine.DownPackets {
 				t.Errorf("it has %d packets up and %d down, the engine %+v", up, down, engine)
+			}
+			if up := stop.Octets("Input"); up != packets*carriedOctets {
+				t.Errorf("it has %d octets up of %d", up, packets*carriedOctets)
+			}
+			values := c.values(t)
+			for name, want := range map[string]uint64{
+				"up_octets_total": stop.Octets("Input"), "down_octets_total": stop.Octets("Output"),
+				"up_packets_total": stop.Number("Acct-Input-Packets"), "down_packets_total": stop.Number("Acct-Output-Packets"),
+			} {
+				if got := values[name]; uint64(got) != want {
+					t.Errorf("%s is %v, the record has %d", name, got, want)
+				}
 			}
 			if of := charges(t, charging); len(of) != 1 || of[0].Session != stop["Acct-Session-Id"] || of[0].UpOctets != engine.UpOctets || of[0].DownOctets != engine.DownOctets {
 				t.Errorf("charging records %+v", of)

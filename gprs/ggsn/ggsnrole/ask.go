@@ -5,6 +5,7 @@ package ggsnrole
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -111,54 +112,61 @@ func (g *GGSN) peers(struct{}) (list Peers, err error) {
 
 // chosen are the contexts of an order, which is not for all of them by mistake, nor for those of one network
 // that have the addresses of another.
-func (g *GGSN) chosen(a *deleteArguments) (ggsn.Selection, error) {
+func (g *GGSN) chosen(a *deleteArguments) ([]ggsn.Ref, error) {
 	sel, err := g.selection(&a.contextArguments)
-	if err == nil && a.none() != a.All {
-		err = errors.New("say which contexts, by --imsi or another flag, or --all of them")
+	switch {
+	case err != nil:
+		return nil, err
+	case a.none() != a.All:
+		return nil, errors.New("say which contexts, by --imsi or another flag, or --all of them")
+	case g.engine.Load() == nil:
+		return nil, errNotRunning
 	}
-	if err == nil && sel.Address.IsValid() {
-		g.do(func(e *ggsn.Engine, _ time.Time, _ *ggsn.Output) {
-			if n := e.Networks(sel); n > 1 {
-				err = fmt.Errorf("contexts of %d networks have addresses of %s: say of which one, by --vrf or --apn", n, a.Address)
-			}
-		})
+	refs, networks := g.named(sel, func(*ggsn.ContextInfo) bool { return true }, math.MaxInt)
+	if networks > 1 && sel.Address.IsValid() {
+		return nil, fmt.Errorf("contexts of %d networks have addresses of %s: say of which one, by --vrf or --apn", networks, a.Address)
 	}
-	return sel, err
+	return refs, nil
+}
+
+// named returns the contexts that match, of which a second look takes some, as many as there may be at most, and in how
+// many networks these are: one address may be in several.
+func (g *GGSN) named(sel ggsn.Selection, takes func(*ggsn.ContextInfo) bool, most int) (refs []ggsn.Ref, networks int) {
+	in := map[uint8]bool{}
+	g.walk(sel, 0, func(x ggsn.ContextInfo) bool {
+		if takes(&x) {
+			refs = append(refs, ggsn.Ref{Record: x.Record, ChargingID: x.ChargingID})
+			in[x.VRF] = true
+		}
+		return len(refs) < most
+	})
+	return refs, len(in)
+}
+
+// orderStep is how many contexts an order is carried out for between packets.
+const orderStep = 256
+
+// each has the engine do something for the contexts of an order, some at a time, and returns for how many it did.
+func (g *GGSN) each(a *deleteArguments, do func(*ggsn.Engine, []ggsn.Ref, time.Time, *ggsn.Output) int) (n int, err error) {
+	refs, err := g.chosen(a)
+	for some := range slices.Chunk(refs, orderStep) {
+		if !g.do(func(e *ggsn.Engine, now time.Time, out *ggsn.Output) { n += do(e, some, now, out) }) {
+			return n, errNotRunning
+		}
+	}
+	return n, err
 }
 
 // remove ends contexts in good order.
 func (g *GGSN) remove(a deleteArguments) (Deleted, error) {
-	sel, err := g.chosen(&a)
-	if err != nil {
-		return Deleted{}, err
-	}
-	var d Deleted
-	if !g.do(func(e *ggsn.Engine, now time.Time, out *ggsn.Output) { d.Deleted = e.Delete(sel, now, out) }) {
-		return d, errNotRunning
-	}
-	return d, nil
+	n, err := g.each(&a, (*ggsn.Engine).DeleteNamed)
+	return Deleted{n}, err
 }
-
-// closeAtOnce is how many contexts are looked at between packets when records are closed.
-const closeAtOnce = 256
 
 // closeRecords closes charging records.
 func (g *GGSN) closeRecords(a deleteArguments) (Closed, error) {
-	sel, err := g.chosen(&a)
-	if err != nil {
-		return Closed{}, err
-	}
-	var d Closed
-	for next := uint32(1); next != 0; {
-		if !g.do(func(e *ggsn.Engine, now time.Time, out *ggsn.Output) {
-			closed := 0
-			closed, next = e.CloseRecords(sel, next, closeAtOnce, now, out)
-			d.Closed += closed
-		}) {
-			return d, errNotRunning
-		}
-	}
-	return d, nil
+	n, err := g.each(&a, (*ggsn.Engine).CloseRecords)
+	return Closed{n}, err
 }
 
 // drain takes no more contexts, and ends those that there are.

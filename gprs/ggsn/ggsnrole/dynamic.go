@@ -169,15 +169,9 @@ func causeOfError(err error) radius.ErrorCause {
 // find returns the contexts that a request names, and one more than it may be for at most, and in how many
 // networks they are.
 func (d *dynamic) find(who *named) (found []ggsn.Ref, networks int) {
-	in := map[uint8]bool{}
-	d.node.walk(who.Selection, 0, func(x ggsn.ContextInfo) bool {
-		if who.matches(&x, d.at[0], d.toldOf(x.APN).user) {
-			found = append(found, ggsn.Ref{Record: x.Record, ChargingID: x.ChargingID})
-			in[x.VRF] = true
-		}
-		return len(found) <= maxNamed
-	})
-	return found, len(in)
+	return d.node.named(who.Selection, func(x *ggsn.ContextInfo) bool {
+		return who.matches(x, d.at[0], d.toldOf(x.APN).user)
+	}, maxNamed+1)
 }
 
 // collect reports what was asked and answered; of nil it does nothing.

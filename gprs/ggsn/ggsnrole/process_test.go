@@ -175,11 +175,27 @@ func (c *core) status(t *testing.T) (st Status) {
 	return all.Instances[0].State
 }
 
+// values are the node's counters without a reason.
+func (c *core) values(t *testing.T) map[string]float64 {
+	t.Helper()
+	_, out := program.Call(t, "status", "--json", "--socket", c.socket)
+	var all struct {
+		Instances []struct{ Values map[string]float64 }
+	}
+	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all.Instances) != 1 {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return all.Instances[0].Values
+}
+
+// carriedOctets is how long the packet of [core.carried] is.
+const carriedOctets = 20 + 8 + 8
+
 // carried sends a packet through a context to the SGSN's host, which refuses it by ICMP, and
 // reports whether the terminal got that.
 func (c *core) carried(t *testing.T, r *gtp.CreateResponse) bool {
 	t.Helper()
-	b, err := gtp.Encapsulate(nil, &gtp.Header{Version: gtp.V1, Type: gtp.TypeGPDU, TEID: r.TEIDData.Value}, udp(r.EndUserAddress.Value.IPv4, sgsnAddr[false], 64, 8))
+	b, err := gtp.Encapsulate(nil, &gtp.Header{Version: gtp.V1, Type: gtp.TypeGPDU, TEID: r.TEIDData.Value}, udp(r.EndUserAddress.Value.IPv4, sgsnAddr[false], 64, carriedOctets-28))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -273,6 +273,18 @@ func TestGrantOf(t *testing.T) {
 		{"one of IPv4", radius.AccessAccept, func(a *radius.Attributes) { a.Octets(radius.DNSServerIPv6Address, []byte{192, 0, 2, 53}) }, ggsn.Grant{}},
 		{"an MTU", radius.AccessAccept, mtu(1300), ggsn.Grant{MTU: 1300}},
 		{"one that no link has", radius.AccessAccept, mtu(1 << 31), ggsn.Grant{MTU: 65535}},
+		{"how long a session may last", radius.AccessAccept, func(a *radius.Attributes) { a.Integer(radius.SessionTimeout, 3600) }, ggsn.Grant{Terms: ggsn.Terms{SessionLimit: time.Hour}}},
+		{"how long without a packet", radius.AccessAccept, func(a *radius.Attributes) { a.Integer(radius.IdleTimeout, 90) }, ggsn.Grant{Terms: ggsn.Terms{IdleLimit: 90 * time.Second}}},
+		{"a time that is none", radius.AccessAccept, func(a *radius.Attributes) { a.Octets(radius.SessionTimeout, []byte{1, 2}) }, ggsn.Grant{}},
+		{"an address", radius.AccessAccept, ofHost(radius.FramedIPAddress, "10.45.7.7"), ggsn.Grant{Address4: netip.MustParseAddr("10.45.7.7")}},
+		{"an address of IPv6 in its place", radius.AccessAccept, ofHost(radius.FramedIPAddress, "2001:db8::7"), ggsn.Grant{}},
+		{"an interface identifier", radius.AccessAccept, func(a *radius.Attributes) { a.Octets(radius.FramedInterfaceID, []byte{1, 2, 3, 4, 5, 6, 7, 8}) }, ggsn.Grant{InterfaceID: 0x0102030405060708}},
+		{"a shorter one", radius.AccessAccept, func(a *radius.Attributes) { a.Octets(radius.FramedInterfaceID, []byte{1, 2, 3, 4, 5, 6, 7}) }, ggsn.Grant{}},
+		{"classes, one of them empty", radius.AccessAccept, func(a *radius.Attributes) {
+			for _, class := range []string{"gold", "", "silver"} {
+				a.Octets(radius.Class, []byte(class))
+			}
+		}, ggsn.Grant{Class: [][]byte{[]byte("gold"), []byte("silver")}}},
 		{"a refusal", radius.AccessReject, interim(61), ggsn.Grant{Verdict: ggsn.Refused}},
 		{"a challenge", radius.AccessChallenge, interim(61), ggsn.Grant{Verdict: ggsn.Challenged}},
 		{"silence", 0, interim(61), ggsn.Grant{Verdict: ggsn.Unknown}},

@@ -12,6 +12,42 @@ import (
 	"github.com/isthmus-net/isthmus/internal/radius"
 )
 
+// TestNumbersOf3GPP has the attributes of 3GPP by the numbers of TS 29.061 section 16.4.7.2, as FreeRADIUS's dictionary has
+// them.
+func TestNumbersOf3GPP(t *testing.T) {
+	for i, got := range []byte{
+		gppIMSI, gppChargingID, gppPDPType, gppQoS, gppSGSN4, gppGGSN4, gppIMSIOperator, gppGGSNNetwork, gppNSAPI, gppStop, gppSelection, gppCharging,
+		gppSGSN6, gppGGSN6, gppDNS6, gppSGSNNetwork, gppTeardown, gppIMEISV, gppRAT, gppLocation, gppTimeZone, gppCAMEL, gppFilter, gppDSCP, gppAllocate,
+	} {
+		if want := []byte{1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27}[i]; got != want {
+			t.Errorf("the attribute at %d has the number %d, want %d", i, got, want)
+		}
+	}
+}
+
+// TestLongPassword asks with as much of a password as a request can have, and by CHAP with identifier and response alike
+// (RFC 2865 sections 5.2 and 5.3).
+func TestLongPassword(t *testing.T) {
+	long := bytes.Repeat([]byte("x"), 255)
+	for name, one := range map[string]struct {
+		proof    ggsn.Credentials
+		password int
+		chap     []byte
+	}{
+		"the longest of PAP": {ggsn.Credentials{Password: long}, 128, nil},
+		"one that fits":      {ggsn.Credentials{Password: long[:128]}, 128, nil},
+		"an empty one":       {ggsn.Credentials{Password: []byte{}}, 0, nil},
+		"CHAP":               {ggsn.Credentials{Identifier: 7, Response: []byte("response"), Challenge: []byte("challenge")}, 0, []byte("\x07response")},
+	} {
+		r := &radius.Request{}
+		identify(r, &ggsn.Ask{ContextInfo: ggsn.ContextInfo{Account: &ggsn.Account{Origin: ggsn.Origin{User: []byte("nemo")}}}, Credentials: one.proof}, UserOfTerminal)
+		chap, _ := r.Attributes.Find(radius.CHAPPassword)
+		if len(r.Password) != one.password || (r.Password == nil) != (one.chap != nil) || !bytes.Equal(chap, one.chap) {
+			t.Errorf("%s: %d octets, %x", name, len(r.Password), chap)
+		}
+	}
+}
+
 // TestStation tells of an SGSN by the attribute for its family, and by no other.
 func TestStation(t *testing.T) {
 	for address, want := range map[string]byte{"192.0.2.7": gppSGSN4, "2001:db8:1::7": gppSGSN6} {

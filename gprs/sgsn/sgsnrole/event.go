@@ -145,6 +145,12 @@ func refusal(e sgsn.Event) error {
 	if e.Cause != 0 {
 		text += fmt.Sprintf(" (%s, cause %d)", e.Cause, e.Cause)
 	}
+	if e.Auth != sgsn.AuthUnanswered {
+		text += fmt.Sprintf(", user and password %s", e.Auth)
+	}
+	if e.AuthMessage != "" {
+		text += fmt.Sprintf(" with the words %q", e.AuthMessage)
+	}
 	if what := remedy(e); what != "" {
 		text += ": " + what
 	}
@@ -209,6 +215,7 @@ func (s *SGSN) tell(got outcome) {
 		about = append(about, properties...)
 	case sgsn.Refused, sgsn.UpdateFailed, sgsn.MoveFailed, sgsn.NoRouter, sgsn.PathDown, sgsn.PeerRestarted:
 		level = slog.LevelWarn
+		about = append(about, proved(e.Auth, e.AuthMessage)...)
 	}
 	if e.Key != (gtp.TID{}) {
 		if told != "" {
@@ -237,11 +244,21 @@ func described(i *sgsn.Info) (about []any) {
 	add("pcscf", i.PCSCF, len(i.PCSCF) > 0)
 	add("mtu4", i.MTU4, i.MTU4 > 0)
 	add("mtu6", i.MTU6, i.MTU6 > 0)
-	add("auth", i.Auth.String(), i.Auth != sgsn.AuthUnanswered)
-	add("auth_message", i.AuthMessage, i.AuthMessage != "")
+	about = append(about, proved(i.Auth, i.AuthMessage)...)
 	add("sgsn", i.Local, true)
 	add("gtp", i.Version, true)
 	add("teids", fmt.Sprintf("%#x %#x, theirs %#x %#x", i.TEIDControl, i.TEIDData, i.RemoteControl, i.RemoteData), true)
+	return about
+}
+
+// proved is what was said to user and password.
+func proved(result sgsn.AuthResult, message string) (about []any) {
+	if result != sgsn.AuthUnanswered {
+		about = append(about, "auth", result.String())
+	}
+	if message != "" {
+		about = append(about, "auth_message", message)
+	}
 	return about
 }
 

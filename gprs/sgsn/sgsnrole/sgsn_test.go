@@ -242,6 +242,8 @@ func TestRemedies(t *testing.T) {
 		"subscribers_file": {Kind: sgsn.Refused, Reason: sgsn.ReasonRefused, Cause: gtp.CauseAPNDenied},
 		"--type":           {Kind: sgsn.Refused, Reason: sgsn.ReasonRefused, Cause: gtp.CauseUnknownPDPType},
 		"--password-file":  {Kind: sgsn.Refused, Reason: sgsn.ReasonRefused, Cause: gtp.CauseUserAuthentication},
+		`user and password refused with the words "go on"`: {
+			Kind: sgsn.Refused, Reason: sgsn.ReasonRefused, Cause: gtp.CauseUserAuthentication, Auth: sgsn.AuthRefused, AuthMessage: "go on"},
 	} {
 		if err := refusal(e); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %s", err, want)
@@ -340,6 +342,23 @@ func TestAddressComesAndGoes(t *testing.T) {
 				t.Fatalf("status %+v, want %s and %v", st, step.state, step.gone)
 			}
 		}
+	}
+}
+
+// TestRefusalTold: the log has what the network has said to user and password of a context that it refuses.
+func TestRefusalTold(t *testing.T) {
+	var log strings.Builder
+	s, err := New(*configtest.One(t, Role.Section, "[[sgsn]]\nlocal = [\"192.0.2.1\"]").(*Settings), slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := sgsn.Event{Kind: sgsn.Refused, Reason: sgsn.ReasonRefused, Cause: gtp.CauseUserAuthentication}
+	if s.tell(outcome{event: refused}); strings.Contains(log.String(), "auth=") {
+		t.Errorf("without a word: %s", log.String())
+	}
+	refused.Auth, refused.AuthMessage = sgsn.AuthRefused, "go on"
+	if s.tell(outcome{event: refused}); !strings.Contains(log.String(), `auth=refused auth_message="go on"`) {
+		t.Errorf("log %s", log.String())
 	}
 }
 
