@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/internal/testutil/program"
 )
 
 // twice is a node with two VRFs, behind each of which a server has the same addresses:
@@ -430,6 +432,29 @@ func TestVRFIsLeft(t *testing.T) {
 	_, stop := started(t, ns, written(t, node, "interface = \"gi\""))
 	defer stop()
 	inside(false)
+}
+
+// TestVRFCleaned: what a node that was killed has left in the tables of its VRFs is removed, and nothing while one runs.
+func TestVRFCleaned(t *testing.T) {
+	c := newCore(t, "", "vrf = \"red\"\npool4 = [\"10.45.0.0/16\"]\n[[ggsn.apn]]\nname = \"blue\"\nvrf = \"blue\"\npool4 = [\"10.45.0.0/16\"]")
+	for name, table := range tables {
+		c.ns.AddVRF(t, name, table)
+	}
+	clean := func(when string, removed, inUse int) {
+		t.Helper()
+		c.ns.Do(t, func() error {
+			code, out := program.Call(t, "clean")
+			if code != 0 || strings.Count(out, "removed: refusal of ") != removed || strings.Count(out, "in use: refusal of ") != inUse {
+				t.Errorf("%s, isthmus clean: %d\n%s", when, code, out)
+			}
+			return nil
+		})
+	}
+	p := c.serve(t)
+	clean("while it runs", 0, 4)
+	c.manager.End(t, p, syscall.SIGKILL)
+	clean("killed", 4, 0)
+	clean("once more", 0, 0)
 }
 
 // tables are those that have routes by a device.
