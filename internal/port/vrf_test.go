@@ -227,6 +227,69 @@ func TestRefusalsInUse(t *testing.T) {
 	}
 }
 
+// TestPlacement: a link leaves the VRF that we have put it into, whichever process did, and none that somebody else has.
+func TestPlacement(t *testing.T) {
+	h := inNamespace(t)
+	addLink(t, h, "gi")
+	addVRF(t, h, "red", 100)
+	addVRF(t, h, "blue", 101)
+	link := func(name string) netlink.Link {
+		t.Helper()
+		l, err := h.handle.LinkByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	somebody := func(vrf string) error {
+		if vrf == "" {
+			return h.handle.LinkSetNoMaster(link("gi"))
+		}
+		return h.handle.LinkSetMaster(link("gi"), link(vrf))
+	}
+	for _, tt := range []struct {
+		name   string
+		before string // where somebody has put it
+		do     func(*Host) error
+		want   string
+		names  int // that it has beside its own
+	}{
+		{"left to who has put it there", "red", func(one *Host) error { return one.LeaveVRF("gi") }, "red", 0},
+		{"there already", "red", func(one *Host) error { return errors.Join(one.Enslave("gi", "red"), one.Close()) }, "red", 0},
+		{"ours", "", func(one *Host) error { return errors.Join(one.Enslave("gi", "red"), one.Close()) }, "", 0},
+		{"out of another", "blue", func(one *Host) error { return errors.Join(one.Enslave("gi", "red"), one.Close()) }, "", 0},
+		{"taken out, and put back by us", "red", func(one *Host) error {
+			err := errors.Join(one.Enslave("gi", "red"), somebody(""))
+			lost, failed := one.Lost()
+			return errors.Join(append(one.Restore(lost), err, failed, one.Close())...)
+		}, "", 0},
+		{"of a process that was killed", "", func(one *Host) error { defer one.Abandon(); return one.Enslave("gi", "red") }, "red", 1},
+		{"of the next one, which goes on", "red", func(one *Host) error { return errors.Join(one.Enslave("gi", "red"), one.Close()) }, "", 0},
+		{"of another that was killed", "", func(one *Host) error { defer one.Abandon(); return one.Enslave("gi", "red") }, "red", 1},
+		{"of the next one, which has it outside", "red", func(one *Host) error { return one.LeaveVRF("gi") }, "", 0},
+		{"somebody's from then on", "red", func(one *Host) error { return one.LeaveVRF("gi") }, "red", 0},
+	} {
+		one, err := OpenHost()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(somebody(tt.before), tt.do(one)); err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		is, in := link("gi").Attrs(), ""
+		if is.MasterIndex != 0 {
+			m, err := h.handle.LinkByIndex(is.MasterIndex)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in = m.Attrs().Name
+		}
+		if in != tt.want || len(is.AltNames) != tt.names {
+			t.Errorf("%s: in %q, want %q; further names %q", tt.name, in, tt.want, is.AltNames)
+		}
+	}
+}
+
 // TestOwnAddressesOutsideOfVRFs: what others may see outside is no address of a VRF, nor the other way round.
 func TestOwnAddressesOutsideOfVRFs(t *testing.T) {
 	h := inNamespace(t)

@@ -429,9 +429,32 @@ func TestVRFIsLeft(t *testing.T) {
 		})
 	}
 	inside(true)
-	_, stop := started(t, ns, written(t, node, "interface = \"gi\""))
-	defer stop()
+	outside := written(t, node, "interface = \"gi\"")
+	_, stop := started(t, ns, outside)
 	inside(false)
+	stop()
+	if g, err = New(outside, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	running := roletest.Start(t, ns, g)
+	ns.Do(t, func() error { // what the operator does himself stays
+		gi, err := netlink.LinkByName("gi")
+		if err != nil {
+			return err
+		}
+		red, err := netlink.LinkByName("red")
+		return errors.Join(err, netlink.LinkSetMaster(gi, red))
+	})
+	if err := reloaded(t, ns, g, written(t, node, "interface = \"gi\"\nsession_limit = \"1h\"")); err != nil {
+		t.Error(err)
+	}
+	inside(true)
+	if err := running.Leave(); err != nil {
+		t.Fatal(err)
+	}
+	_, stop = started(t, ns, outside)
+	defer stop()
+	inside(true)
 }
 
 // TestVRFCleaned: what a node that was killed has left in the tables of its VRFs is removed, and nothing while one runs.
