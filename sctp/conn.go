@@ -73,8 +73,9 @@ func (c *Conn) note(ev *assoc.Event) {
 		c.writable.send()
 		return
 	case assoc.Restarted:
-		c.restarted = true
+		c.restarted, c.peer = true, false
 		c.endpoint.started = append(c.endpoint.started, c)
+		c.inbox.reopen()
 		c.inbox.putError(ErrRestarted, MessageInfo{})
 		c.wake()
 	case assoc.PeerShutdown:

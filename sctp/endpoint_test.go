@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -300,4 +301,26 @@ func TestCloseOutlivesRestart(t *testing.T) {
 		t.Fatalf("the association lives on: %v", err)
 	}
 	<-server.done
+}
+
+// TestRestartBehindShutdown: what a peer has said before it began again, that it sends nothing more, holds no more.
+func TestRestartBehindShutdown(t *testing.T) {
+	_, server := connect(t, onLoopback())
+	turn := server.endpoint.begin()
+	for _, kind := range []EventKind{PeerShutdown, Restarted} {
+		server.note(&assoc.Event{Kind: kind, Association: server.a})
+	}
+	server.endpoint.finish(turn)
+	b := []byte("x")
+	for _, want := range []error{ErrRestarted, nil} {
+		if _, err := server.Write(b); !errors.Is(err, want) {
+			t.Errorf("to write: %v, want %v", err, want)
+		}
+	}
+	for _, want := range []error{ErrRestarted, os.ErrDeadlineExceeded} {
+		if _, err := server.Read(b); !errors.Is(err, want) {
+			t.Errorf("to read: %v, want %v", err, want)
+		}
+		_ = server.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+	}
 }

@@ -3,6 +3,7 @@
 package sctp
 
 import (
+	"io"
 	"math/bits"
 	"net"
 	"sync"
@@ -78,6 +79,15 @@ func (b *inbox) finish(err error) {
 	b.ready = b.pieces.length
 	b.mu.Unlock()
 	b.more.send()
+}
+
+// reopen takes back that the peer sends nothing more: it has begun again.
+func (b *inbox) reopen() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.end == io.EOF {
+		b.end = nil
+	}
 }
 
 // orClosed is an error, or that no one may read any more.

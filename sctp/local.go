@@ -52,7 +52,7 @@ func (e *Endpoint) listAddresses() (now hostAddresses, err error) {
 	preferred := map[bool]bool{} // whether there is one, of IPv4 or not
 	for _, a := range all {
 		ip, up := a.Prefix.Addr(), a.Link.Up && a.Link.Carrier
-		if !e.network.takes(ip) || ip.IsLinkLocalUnicast() {
+		if !e.network.takes(ip) || ip.IsLinkLocalUnicast() || now.present[ip] { // another link has it, too, and works
 			continue
 		}
 		switch now.present[ip] = up; {

@@ -6,8 +6,12 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/sctp/assoc"
 )
 
@@ -21,6 +25,59 @@ func TestBroadcastOfPrefixes(t *testing.T) {
 			t.Errorf("%s: %v, %t", prefix, got, ok)
 		}
 	}
+}
+
+// TestAddressOfSeveralLinks: an address that several links have can be used as long as one of them works.
+func TestAddressOfSeveralLinks(t *testing.T) {
+	ns, local := testutil.NewNetns(t), netip.MustParseAddr("192.0.2.1")
+	ns.Do(t, func() error {
+		for _, name := range []string{"d0", "d1"} {
+			if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "to-" + name}); err != nil {
+				return err
+			}
+		}
+		if err := hosts(map[string][]string{"d0": {"192.0.2.1/32"}, "d1": {"192.0.2.1/32"}, "to-d0": nil, "to-d1": nil}); err != nil {
+			return err
+		}
+		e, err := onLoopback().Open(context.Background(), "sctp4+udp", ":0")
+		if err != nil {
+			return err
+		}
+		defer e.Close()
+		for _, down := range []string{"", "d0", "d1", "d0 d1"} {
+			for _, name := range []string{"d0", "d1"} {
+				link, err := netlink.LinkByName(name)
+				switch {
+				case err != nil:
+				case strings.Contains(down, name):
+					err = netlink.LinkSetDown(link)
+				default:
+					err = errors.Join(netlink.LinkSetUp(link), carries(name))
+				}
+				if err != nil {
+					return err
+				}
+			}
+			now, err := e.listAddresses()
+			if err != nil {
+				return err
+			}
+			of := 0
+			for _, a := range now.fresh {
+				if a == local {
+					of++
+				}
+			}
+			want := 1
+			if down == "d0 d1" {
+				want = 0
+			}
+			if up, there := now.present[local]; !there || up != (want > 0) || of != want {
+				t.Errorf("down %q: there %t, works %t, %d times", down, there, up, of)
+			}
+		}
+		return nil
+	})
 }
 
 // TestDialToBroadcast is refused at once, and sends nothing.

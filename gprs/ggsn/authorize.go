@@ -5,11 +5,11 @@ package ggsn
 import (
 	"bytes"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/gprs/link"
+	"github.com/isthmus-net/isthmus/internal/timerqueue"
 )
 
 // Ask is a Create Request that waits until [Engine.Authorize] says whether its terminal may come
@@ -85,6 +85,8 @@ func (v Verdict) String() string { return verdictNames[v] }
 
 // heldCreate is a Create Request that waits.
 type heldCreate struct {
+	timerqueue.Node // when it has waited long enough
+
 	key     heldKey
 	of      heldContext
 	node    netip.Addr // that has the control plane
@@ -92,8 +94,6 @@ type heldCreate struct {
 	socket  Socket
 	from    netip.AddrPort
 	message []byte
-	until   time.Duration
-	done    bool
 }
 
 // heldKey tells those apart that wait.
@@ -109,12 +109,12 @@ type heldContext struct {
 	imei bool
 }
 
-// held are the requests that wait, in the order of their time, one at most for a context.
+// held are the requests that wait, one at most for a context.
 type held struct {
 	byKey    map[heldKey]*heldCreate
 	byOf     map[heldContext]*heldCreate
 	byTicket map[uint64]*heldCreate
-	queue    []*heldCreate
+	queue    timerqueue.Queue[*heldCreate]
 	ticket   uint64 // the last one
 }
 
@@ -126,31 +126,19 @@ func heldContextOf(tid gtp.TID, m marks) heldContext { return heldContext{tid, m
 
 func (t *transaction) heldKey() heldKey { return heldKey{t.from, t.key(), t.hash} }
 
-// next is when the first of them has waited long enough.
-func (h *held) next() time.Duration {
-	for len(h.queue) > 0 && h.queue[0].done {
-		h.queue = h.queue[1:]
-	}
-	if len(h.queue) == 0 {
+// heldAt is when the first of them has waited long enough.
+func (e *Engine) heldAt() time.Duration {
+	if e.held.queue.Len() == 0 {
 		return never
 	}
-	return h.queue[0].until
-}
-
-// enqueue adds one behind those whose time is over before its own, or with it.
-func (h *held) enqueue(one *heldCreate) {
-	at := len(h.queue)
-	for at > 0 && h.queue[at-1].until > one.until {
-		at--
-	}
-	h.queue = slices.Insert(h.queue, at, one)
+	return e.held.queue.Next().Sub(e.epoch)
 }
 
 // take takes one out.
 func (h *held) take(ticket uint64) *heldCreate {
 	one := h.byTicket[ticket]
 	if one != nil {
-		one.done = true
+		h.queue.Stop(one)
 		delete(h.byTicket, ticket)
 		delete(h.byKey, one.key)
 		if h.byOf[one.of] == one {
@@ -169,13 +157,14 @@ func (e *Engine) ask(t *transaction, m *gtp.CreateRequest, made *session) gtp.Ca
 	e.held.ticket++
 	one := &heldCreate{
 		key: t.heldKey(), of: heldContextOf(made.tid, made.marks), node: e.peers.at(made.peer).addr, ticket: e.held.ticket, socket: t.socket, from: t.from,
-		message: append([]byte(nil), t.message...), until: t.at + e.patience(),
+		message: append([]byte(nil), t.message...),
 	}
+	until := t.now.Add(e.patience())
 	if e.accessPoint(made).Fallback {
-		one.until -= e.settings.T3Response / 2 // so that the SGSN still waits
+		until = until.Add(-e.settings.T3Response / 2) // so that the SGSN still waits
 	}
 	e.held.byKey[one.key], e.held.byOf[one.of], e.held.byTicket[one.ticket] = one, one, one
-	e.held.enqueue(one)
+	e.held.queue.Set(one, until)
 	e.stats.Asked++
 	info := e.describeSession(made)
 	info.NSAPI, info.QoS = made.tid.NSAPI(), m.QoS
@@ -233,10 +222,11 @@ func (e *Engine) Authorize(ticket uint64, g Grant, now time.Time, out *Output) {
 // heldDue refuses the requests that have waited long enough.
 func (e *Engine) heldDue(c call) {
 	for range tickBurst {
-		if e.held.next() > c.at {
+		one, due := e.held.queue.Due(c.now)
+		if !due {
 			return
 		}
-		e.goOn(e.held.take(e.held.queue[0].ticket), &Grant{Verdict: Unknown}, c)
+		e.goOn(e.held.take(one.ticket), &Grant{Verdict: Unknown}, c)
 	}
 }
 

@@ -294,7 +294,7 @@ func (w *world) empty() {
 	}
 	for name, n := range map[string]int{
 		"TIDs": len(e.byTID) + len(e.byIMEI), "TEIDs": len(e.byTEID), "control TEIDs": len(e.byControl), "peers' TEIDs": len(e.byPeer), "Charging-IDs": len(e.byCharging), "filters": len(e.filters),
-		"changes": len(e.changes), "delegations": len(e.delegations) + len(e.delegates), "routes": len(e.routes), "accounts": len(e.accounts), "charging records": len(e.records), "former prefixes": len(e.formers), "further prefixes": len(e.further), "own links": len(e.ownLinks), "sequence numbers": len(e.bySequence), "waiting": len(e.held.byKey) + len(e.held.byOf) + len(e.held.byTicket), "session times": e.sessionTimes.Len(),
+		"changes": len(e.changes), "delegations": len(e.delegations) + len(e.delegates), "routes": len(e.routes), "accounts": len(e.accounts), "charging records": len(e.records), "former prefixes": len(e.formers), "further prefixes": len(e.further), "own links": len(e.ownLinks), "sequence numbers": len(e.bySequence), "waiting": len(e.held.byKey) + len(e.held.byOf) + len(e.held.byTicket) + e.held.queue.Len(), "session times": e.sessionTimes.Len(),
 		"request times": e.requestTimes.Len(), "to release": e.toRelease,
 	} {
 		if n != 0 {

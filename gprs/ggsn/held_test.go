@@ -47,6 +47,19 @@ func TestHeldSuperseded(t *testing.T) {
 	}
 }
 
+// TestHeldForgets: of requests that are answered nothing is kept while one before them waits still.
+func TestHeldForgets(t *testing.T) {
+	w := newAuthorized(t, func(s *Settings) { s.Limits.Waiting = 2 })
+	w.asks(w.createRequest(testIMSI(1), "internet", gtp.PDPTypeIPv4))
+	for n := range 10 {
+		_, a := w.asks(w.createRequest(testIMSI(2+n), "internet", gtp.PDPTypeIPv4))
+		w.authorize(a.Ticket, Grant{Verdict: Refused})
+	}
+	if n := w.e.held.queue.Len(); n != 1 {
+		t.Errorf("%d are kept", n)
+	}
+}
+
 // TestHeldRestart: a request of an SGSN that has restarted since opens no context, of which that SGSN knew
 // nothing, nor does its old restart counter end those that were opened since.
 func TestHeldRestart(t *testing.T) {

@@ -17,7 +17,7 @@ const tickBurst = 256
 
 // Next is when Tick has something to do next; zero is never.
 func (e *Engine) Next() time.Time {
-	at := min(e.sessionTimes.Next(), e.requestTimes.Next(), e.peerTimes.Next(), e.drain.at, e.restAt, e.held.next())
+	at := min(e.sessionTimes.Next(), e.requestTimes.Next(), e.peerTimes.Next(), e.drain.at, e.restAt, e.heldAt())
 	if e.releasing != 0 {
 		at = e.at
 	}

@@ -181,12 +181,15 @@ func (s *Spool) Postpone(n uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one := s.waiting[n]
-	if s.isTaken(one) {
-		if one.turn++; one.turn == 1 {
-			s.postponed = append(s.postponed, one)
-		}
+	taken := s.isTaken(one)
+	if taken {
+		one.turn++
 	}
-	return s.giveBack(one)
+	stays := s.giveBack(one)
+	if taken && stays && one.turn == 1 {
+		s.postponed = append(s.postponed, one)
+	}
+	return stays
 }
 
 // Restore has records be taken in their order again, whatever was postponed.

@@ -133,6 +133,22 @@ func TestSpoolLines(t *testing.T) {
 	}
 }
 
+// TestSpoolForgets: of what is gone nothing is kept, also while nobody is reached.
+func TestSpoolForgets(t *testing.T) {
+	s := openSpool(t, filepath.Join(t.TempDir(), "spool"), 100)
+	s.Put([]byte("a~"))
+	for range 10 {
+		n, _, _ := s.Take()
+		s.Put([]byte("a~"))
+		if s.Postpone(n) {
+			t.Error("a passing record stays that another follows")
+		}
+	}
+	if len(s.postponed) > 0 {
+		t.Errorf("%d records are kept", len(s.postponed))
+	}
+}
+
 // TestSpoolFull takes no more than its limit, also what an earlier process has left counted, and
 // takes it again when there is room.
 func TestSpoolFull(t *testing.T) {

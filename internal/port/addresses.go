@@ -90,15 +90,22 @@ type Address struct {
 }
 
 // Addresses lists the host's addresses that are ready for use with the states of their links, by two
-// questions to the kernel alone.
+// questions to the kernel alone. The list is whole, or there is an error: what is missing would count as gone.
 func (h *Host) Addresses() ([]Address, error) {
-	addrs, err := h.handle.AddrList(nil, netlink.FAMILY_ALL)
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		return nil, fmt.Errorf("cannot list the host's addresses: %w", err)
+	var addrs []netlink.Addr
+	var links []netlink.Link
+	err := h.whole(func() (err error) {
+		addrs, err = h.handle.AddrList(nil, netlink.FAMILY_ALL)
+		return err
+	})
+	if err == nil {
+		err = h.whole(func() (err error) {
+			links, err = h.handle.LinkList()
+			return err
+		})
 	}
-	links, err := h.linkList()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("cannot list the host's addresses: %w", err)
 	}
 	states := make(map[int]LinkState, len(links))
 	for _, l := range links {

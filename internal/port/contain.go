@@ -34,7 +34,7 @@ func (h *Host) Contain(vrf string) error {
 // refuse adds the refusal of one family; one that somebody else has set will do, and stays. Where it is lost it is
 // back at the first look, however often: until then the VRF is open.
 func (h *Host) refuse(all netip.Prefix, vrf string) error {
-	r := &netlink.Route{Dst: ipNet(all), Type: unix.RTN_UNREACHABLE, Priority: refusalMetric, Protocol: RefusalProtocol}
+	r := refusal(all, 0)
 	set := func() error {
 		table, err := h.tableOf(vrf)
 		if err != nil {
@@ -69,6 +69,65 @@ func (h *Host) refuse(all netip.Prefix, vrf string) error {
 		},
 	})
 	return nil
+}
+
+// refusal is the last route of a table.
+func refusal(all netip.Prefix, table int) *netlink.Route {
+	return &netlink.Route{Dst: ipNet(all), Table: table, Type: unix.RTN_UNREACHABLE, Priority: refusalMetric, Protocol: RefusalProtocol}
+}
+
+// RemoveLeftRefusals removes the refusals that processes have left which are gone, in the tables of all VRFs, and says in
+// words which. Where a program has a TUN device of the VRF open, they are in use: that may be a node's.
+func (h *Host) RemoveLeftRefusals() (removed, inUse []string, err error) {
+	links, err := h.linkList()
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := h.refusals()
+	errs := []error{err}
+	for i := range list {
+		all, table := destination(&list[i]), list[i].Table
+		what := fmt.Sprintf("refusal of %s at the end of table %d", all, table)
+		if device := openIn(table, links); device != "" {
+			inUse = append(inUse, what+", by who has the device "+device)
+			continue
+		}
+		switch err := h.handle.RouteDel(refusal(all, table)); {
+		case err == nil:
+			removed = append(removed, what)
+		case !gone(err):
+			errs = append(errs, fmt.Errorf("cannot remove the %s: %w", what, err))
+		}
+	}
+	return removed, inUse, errors.Join(errs...)
+}
+
+// refusals lists those of all tables.
+func (h *Host) refusals() (list []netlink.Route, err error) {
+	ours := &netlink.Route{Protocol: RefusalProtocol, Type: unix.RTN_UNREACHABLE}
+	err = h.whole(func() (err error) {
+		list, err = h.handle.RouteListFiltered(netlink.FAMILY_ALL, ours, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TYPE|netlink.RT_FILTER_TABLE)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the routes: %w", err)
+	}
+	return slices.DeleteFunc(list, func(r netlink.Route) bool { return r.Priority != refusalMetric || destination(&r).Bits() > 0 }), nil
+}
+
+// openIn returns a TUN device in a VRF of a table that a program has open; empty: there is none.
+func openIn(table int, links []netlink.Link) string {
+	vrfs := map[int]bool{}
+	for _, l := range links {
+		v, ok := l.(*netlink.Vrf)
+		vrfs[l.Attrs().Index] = ok && int(v.Table) == table
+	}
+	for _, l := range links {
+		if vrfs[l.Attrs().MasterIndex] && isTUN(l) && isOpen(l) {
+			return l.Attrs().Name
+		}
+	}
+	return ""
 }
 
 // hasTUN reports whether a TUN device is in a VRF.

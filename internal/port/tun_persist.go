@@ -52,7 +52,7 @@ func (h *Host) LeftTUNs() ([]string, error) {
 	}
 	var names []string
 	for _, l := range links {
-		if a := l.Attrs(); a.Alias == tunAlias && a.RawFlags&unix.IFF_LOWER_UP == 0 {
+		if a := l.Attrs(); a.Alias == tunAlias && !isOpen(l) {
 			names = append(names, a.Name)
 		}
 	}
@@ -76,17 +76,23 @@ func leftTUN(handle *netlink.Handle, name string) (netlink.Link, error) {
 	case err != nil:
 		return nil, fmt.Errorf("cannot look for the TUN device %s: %w", name, err)
 	}
-	a := l.Attrs()
 	switch {
-	case !isTUN(l) || a.Alias != tunAlias:
+	case !isTUN(l) || l.Attrs().Alias != tunAlias:
 		return nil, nil
-	case a.RawFlags&unix.IFF_LOWER_UP != 0:
+	case isOpen(l):
 		return nil, tunError(name, unix.EBUSY)
 	}
 	return l, nil
 }
 
 func isTUN(l netlink.Link) bool { return l.Type() == "tuntap" || l.Type() == "tun" }
+
+// isOpen reports whether a program has a TUN device open. The kernel says that it has a carrier only while it is up, and
+// of one with several queues at any time how many there are.
+func isOpen(l netlink.Link) bool {
+	t, ok := l.(*netlink.Tuntap)
+	return l.Attrs().RawFlags&unix.IFF_LOWER_UP != 0 || ok && t.Queues+t.DisabledQueues > 0
+}
 
 // owner is whose a device is that is there before it is opened.
 type owner uint8

@@ -184,8 +184,16 @@ func TestRemoveTUN(t *testing.T) {
 	if _, err := h.RemoveTUN("teredo"); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("a device in use: %v", err)
 	}
-	if names, err := h.LeftTUNs(); len(names) > 0 || err != nil {
-		t.Errorf("left while it is open: %v, %v", names, err)
+	for _, set := range []func(netlink.Link) error{netlink.LinkSetUp, netlink.LinkSetDown} {
+		if err := set(&netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Index: queues[0].Index()}}); err != nil {
+			t.Fatal(err)
+		}
+		if names, err := h.LeftTUNs(); len(names) > 0 || err != nil {
+			t.Errorf("left while it is open: %v, %v", names, err)
+		}
+		if _, err := OpenTUNQueues(TUNConfig{Name: "teredo", Persistent: true}, 1); err == nil || !strings.Contains(err.Error(), "in use") {
+			t.Errorf("a second process: %v", err)
+		}
 	}
 	closeAll(queues)
 	if names, err := h.LeftTUNs(); !slices.Equal(names, []string{"teredo"}) || err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -80,13 +81,14 @@ func (h *Host) tableOf(vrf string) (uint32, error) {
 
 // Enslave puts a link into a VRF, whose table routes what comes in by it. When it is taken out,
 // or the VRF has gone, the link is down until it is back: outside, its packets would come into
-// another network.
+// another network. One that somebody else has put there stays there in the end.
 func (h *Host) Enslave(link, vrf string) error {
 	l, err := h.link(link)
 	if err != nil {
 		return err
 	}
-	index := l.Attrs().Index
+	index, mark := l.Attrs().Index, placement(link, vrf)
+	ours := slices.Contains(l.Attrs().AltNames, mark)
 	inside := func() bool {
 		now, err := h.handle.LinkByIndex(index)
 		if err != nil {
@@ -102,9 +104,12 @@ func (h *Host) Enslave(link, vrf string) error {
 	}
 	set := func() error {
 		v, err := h.vrf(vrf)
-		if err == nil {
+		if err == nil && !inside() {
 			if err = h.handle.LinkSetMaster(l, v); err != nil {
 				err = h.problem("put into the VRF "+vrf, link, err)
+			} else {
+				ours = true
+				_ = h.handle.LinkAddAltName(l, mark) // it may be there; before Linux 5.5 there are none
 			}
 		}
 		if err == nil && h.shut[index] {
@@ -126,6 +131,10 @@ func (h *Host) Enslave(link, vrf string) error {
 	h.done(&Thing{
 		key: "place of " + link + " in the VRF " + vrf, link: index, again: set, lost: shut,
 		back: func() error {
+			if !ours {
+				return nil
+			}
+			_ = h.handle.LinkDelAltName(l, mark)
 			if !inside() {
 				return nil
 			}
@@ -136,20 +145,29 @@ func (h *Host) Enslave(link, vrf string) error {
 	return nil
 }
 
-// LeaveVRF takes a link out of the VRF that it is in, if it is in one: an earlier process may have put
-// it there.
+// placement is a further name of a link that we have put into a VRF: who comes after a process that was killed, or that
+// has left the link to it, knows by that whose doing it was.
+func placement(link, vrf string) string { return "isthmus-" + link + "-in-" + vrf }
+
+// LeaveVRF takes a link out of the VRF that it is in, if an earlier process has put it there.
 func (h *Host) LeaveVRF(link string) error {
 	l, err := h.link(link)
 	if err != nil {
 		return err
 	}
 	master, err := h.handle.LinkByIndex(l.Attrs().MasterIndex)
-	if _, in := master.(*netlink.Vrf); err != nil || !in {
+	if err != nil {
+		return nil // it is in nothing
+	}
+	vrf := master.Attrs().Name
+	mark := placement(link, vrf)
+	if !slices.Contains(l.Attrs().AltNames, mark) {
 		return nil
 	}
 	if err := h.handle.LinkSetNoMaster(l); err != nil {
-		return h.problem("take out of the VRF "+master.Attrs().Name, link, err)
+		return h.problem("take out of the VRF "+vrf, link, err)
 	}
+	_ = h.handle.LinkDelAltName(l, mark) // it says nothing any more
 	return nil
 }
 

@@ -164,6 +164,132 @@ func TestRefusalOfTwo(t *testing.T) {
 	}
 }
 
+// TestLeftRefusals: what a process has left that was killed is found in each table, and nothing that only looks like it.
+func TestLeftRefusals(t *testing.T) {
+	h := inNamespace(t)
+	four, six := netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")
+	alike := func(of func(*netlink.Route)) *netlink.Route {
+		r := refusal(four, 102)
+		of(r)
+		return r
+	}
+	theirs := []*netlink.Route{
+		alike(func(r *netlink.Route) { r.Protocol = unix.RTPROT_STATIC }),
+		alike(func(r *netlink.Route) { r.Priority = 7 }),
+		alike(func(r *netlink.Route) { r.Dst = ipNet(netip.MustParsePrefix("10.0.0.0/8")) }),
+		alike(func(r *netlink.Route) { r.Priority, r.Type = 8, unix.RTN_BLACKHOLE }),
+	}
+	for _, r := range append(theirs, refusal(four, 100), refusal(six, 100), refusal(four, 101), refusal(six, unix.RT_TABLE_MAIN)) {
+		if err := h.handle.RouteAdd(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"0.0.0.0/0 at the end of table 100", "0.0.0.0/0 at the end of table 101", "::/0 at the end of table 100", "::/0 at the end of table 254"}
+	for range 2 {
+		removed, inUse, err := h.RemoveLeftRefusals()
+		for i := range removed {
+			removed[i] = strings.TrimPrefix(removed[i], "refusal of ")
+		}
+		slices.Sort(removed)
+		if !slices.Equal(removed, want) || len(inUse) > 0 || err != nil {
+			t.Errorf("removed %q, in use %q, %v", removed, inUse, err)
+		}
+		want = nil
+	}
+	for _, r := range theirs {
+		if err := h.handle.RouteDel(r); err != nil {
+			t.Errorf("%v has gone: %v", r, err)
+		}
+	}
+}
+
+// TestRefusalsInUse: a device that a program has open is that of a node, even while it is down.
+func TestRefusalsInUse(t *testing.T) {
+	red := &netlink.Vrf{LinkAttrs: netlink.LinkAttrs{Index: 3, Name: "red"}, Table: 100}
+	tun := func(master, queues int, flags uint32) netlink.Link {
+		return &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Index: 9, Name: "ggsn-red", MasterIndex: master, RawFlags: flags}, Queues: queues}
+	}
+	for _, tt := range []struct {
+		name string
+		link netlink.Link
+		want string
+	}{
+		{"up", tun(3, 0, unix.IFF_UP|unix.IFF_LOWER_UP), "ggsn-red"},
+		{"down", tun(3, 2, 0), "ggsn-red"},
+		{"left", tun(3, 0, unix.IFF_UP), ""},
+		{"in another VRF", tun(4, 2, unix.IFF_UP|unix.IFF_LOWER_UP), ""},
+		{"in none", tun(0, 2, unix.IFF_UP|unix.IFF_LOWER_UP), ""},
+		{"no TUN device", &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: 9, Name: "eth0", MasterIndex: 3, RawFlags: unix.IFF_LOWER_UP}}, ""},
+	} {
+		if got := openIn(100, []netlink.Link{tt.link, red}); got != tt.want {
+			t.Errorf("%s: %q", tt.name, got)
+		}
+	}
+}
+
+// TestPlacement: a link leaves the VRF that we have put it into, whichever process did, and none that somebody else has.
+func TestPlacement(t *testing.T) {
+	h := inNamespace(t)
+	addLink(t, h, "gi")
+	addVRF(t, h, "red", 100)
+	addVRF(t, h, "blue", 101)
+	link := func(name string) netlink.Link {
+		t.Helper()
+		l, err := h.handle.LinkByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	somebody := func(vrf string) error {
+		if vrf == "" {
+			return h.handle.LinkSetNoMaster(link("gi"))
+		}
+		return h.handle.LinkSetMaster(link("gi"), link(vrf))
+	}
+	for _, tt := range []struct {
+		name   string
+		before string // where somebody has put it
+		do     func(*Host) error
+		want   string
+		names  int // that it has beside its own
+	}{
+		{"left to who has put it there", "red", func(one *Host) error { return one.LeaveVRF("gi") }, "red", 0},
+		{"there already", "red", func(one *Host) error { return errors.Join(one.Enslave("gi", "red"), one.Close()) }, "red", 0},
+		{"ours", "", func(one *Host) error { return errors.Join(one.Enslave("gi", "red"), one.Close()) }, "", 0},
+		{"out of another", "blue", func(one *Host) error { return errors.Join(one.Enslave("gi", "red"), one.Close()) }, "", 0},
+		{"taken out, and put back by us", "red", func(one *Host) error {
+			err := errors.Join(one.Enslave("gi", "red"), somebody(""))
+			lost, failed := one.Lost()
+			return errors.Join(append(one.Restore(lost), err, failed, one.Close())...)
+		}, "", 0},
+		{"of a process that was killed", "", func(one *Host) error { defer one.Abandon(); return one.Enslave("gi", "red") }, "red", 1},
+		{"of the next one, which goes on", "red", func(one *Host) error { return errors.Join(one.Enslave("gi", "red"), one.Close()) }, "", 0},
+		{"of another that was killed", "", func(one *Host) error { defer one.Abandon(); return one.Enslave("gi", "red") }, "red", 1},
+		{"of the next one, which has it outside", "red", func(one *Host) error { return one.LeaveVRF("gi") }, "", 0},
+		{"somebody's from then on", "red", func(one *Host) error { return one.LeaveVRF("gi") }, "red", 0},
+	} {
+		one, err := OpenHost()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(somebody(tt.before), tt.do(one)); err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		is, in := link("gi").Attrs(), ""
+		if is.MasterIndex != 0 {
+			m, err := h.handle.LinkByIndex(is.MasterIndex)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in = m.Attrs().Name
+		}
+		if in != tt.want || len(is.AltNames) != tt.names {
+			t.Errorf("%s: in %q, want %q; further names %q", tt.name, in, tt.want, is.AltNames)
+		}
+	}
+}
+
 // TestOwnAddressesOutsideOfVRFs: what others may see outside is no address of a VRF, nor the other way round.
 func TestOwnAddressesOutsideOfVRFs(t *testing.T) {
 	h := inNamespace(t)

@@ -4,8 +4,13 @@ package main
 
 import (
 	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -184,4 +189,100 @@ func TestKernelIsFoundWithItsModules(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestVRFsAreInThePlan: what needs a VRF is skipped on machines without, and must run in this one.
+func TestVRFsAreInThePlan(t *testing.T) {
+	root, err := repository()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	err = filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		if strings.HasPrefix(d.Name(), ".") && path != root {
+			return filepath.SkipDir
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		for _, test := range testsOfVRFs(t, path) {
+			found++
+			if test == "TestNetworksAnnounced" { // it draws the same without VRFs
+				continue
+			}
+			if !slices.ContainsFunc(plan, func(s suite) bool { return s.Package == name && regexp.MustCompile(s.Run).MatchString(test) }) {
+				t.Errorf("%s: %s needs a VRF, and is not in the plan", name, test)
+			}
+		}
+		return nil
+	})
+	if err != nil || found < 10 {
+		t.Errorf("%d tests need a VRF: %v", found, err)
+	}
+}
+
+// testsOfVRFs are the tests in a folder that are skipped where there is no VRF: there a function says so that they call, or that
+// one does which they call.
+func testsOfVRFs(t *testing.T, folder string) (list []string) {
+	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]map[string]bool{} // what functions name
+	texts := make([][]byte, len(files))
+	for i, path := range files {
+		if texts[i], err = os.ReadFile(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Contains(bytes.Join(texts, nil), []byte("VRF")) {
+		return nil
+	}
+	for i, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, texts[i], 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok {
+				names[f.Name.Name] = namesIn(f)
+			}
+		}
+	}
+	needs := map[string]bool{"AddVRF": true, `"this kernel has no VRF"`: true}
+	for before := 0; before < len(needs); {
+		before = len(needs)
+		for f, named := range names {
+			for name := range named {
+				if needs[name] {
+					needs[f] = true
+				}
+			}
+		}
+	}
+	for f := range needs {
+		if strings.HasPrefix(f, "Test") {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// namesIn are the names and texts in a function.
+func namesIn(f *ast.FuncDecl) map[string]bool {
+	names := map[string]bool{}
+	ast.Inspect(f.Body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.Ident:
+			names[n.Name] = true
+		case *ast.BasicLit:
+			names[n.Value] = true
+		}
+		return true
+	})
+	return names
 }

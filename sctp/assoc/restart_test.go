@@ -278,6 +278,24 @@ func TestRestart(t *testing.T) {
 	w.expect(0, []string{"0:b"})
 }
 
+// TestRestartBehindShutdown has a peer begin anew that has said before that it sends nothing more, while our data was out.
+func TestRestartBehindShutdown(t *testing.T) {
+	s := accepted(t, quiet(), 1, 1)
+	s.say(100)
+	s.peer(chunk.AppendShutdown(nil, s.init.TSN-1))
+	if _, ok := s.saw(PeerShutdown); !ok || s.a.state != shutdownReceived {
+		t.Fatalf("state %d", s.a.state)
+	}
+	s.take()
+	s.init.Tag++
+	s.accept()
+	if _, ok := s.saw(Restarted); !ok {
+		t.Error("the user is not told")
+	}
+	s.say(100)
+	s.expect("a message", "DATA+0")
+}
+
 // TestRestartsOfWhoIsNotRead has a peer fill the receive buffer, and begin anew, again and again: what the user has not read
 // counts on, for it is still there.
 func TestRestartsOfWhoIsNotRead(t *testing.T) {

@@ -33,7 +33,8 @@ var Role = role.Of[Settings]{
 	Way: func(s *Settings) []role.Finding {
 		return role.Warnings(name, s.Name, slices.Concat(lacking(s), blocked(s), s.exposed()))
 	},
-	New: func(s Settings, log *slog.Logger) (role.Instance, error) { return New(s, log) },
+	Clean: clean,
+	New:   func(s Settings, log *slog.Logger) (role.Instance, error) { return New(s, log) },
 
 	Questions: questions,
 	Command:   role.Command{Help: "Look into a running GGSN, and end contexts.", Flags: func() any { return new(commands) }},

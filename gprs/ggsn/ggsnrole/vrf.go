@@ -10,6 +10,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/role"
 )
 
 // interfaces are the devices, of which a network is known by its number: the section's own
@@ -108,4 +109,16 @@ func (s *Settings) exposed() (list []string) {
 			"run ip rule add pref 32765 table local && ip rule del pref 0, and ip -6 rule likewise")
 	}
 	return list
+}
+
+// clean removes the refusals that nodes which did not come back have left in the tables of VRFs, whichever a
+// configuration names.
+func clean([]*Settings) (c role.Cleaned, err error) {
+	host, err := port.OpenHost()
+	if err != nil {
+		return c, err
+	}
+	defer host.Abandon()
+	c.Removed, c.InUse, err = host.RemoveLeftRefusals()
+	return c, err
 }

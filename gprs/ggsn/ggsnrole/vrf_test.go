@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/internal/testutil/program"
 )
 
 // twice is a node with two VRFs, behind each of which a server has the same addresses:
@@ -427,9 +429,55 @@ func TestVRFIsLeft(t *testing.T) {
 		})
 	}
 	inside(true)
-	_, stop := started(t, ns, written(t, node, "interface = \"gi\""))
-	defer stop()
+	outside := written(t, node, "interface = \"gi\"")
+	_, stop := started(t, ns, outside)
 	inside(false)
+	stop()
+	if g, err = New(outside, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	running := roletest.Start(t, ns, g)
+	ns.Do(t, func() error { // what the operator does himself stays
+		gi, err := netlink.LinkByName("gi")
+		if err != nil {
+			return err
+		}
+		red, err := netlink.LinkByName("red")
+		return errors.Join(err, netlink.LinkSetMaster(gi, red))
+	})
+	if err := reloaded(t, ns, g, written(t, node, "interface = \"gi\"\nsession_limit = \"1h\"")); err != nil {
+		t.Error(err)
+	}
+	inside(true)
+	if err := running.Leave(); err != nil {
+		t.Fatal(err)
+	}
+	_, stop = started(t, ns, outside)
+	defer stop()
+	inside(true)
+}
+
+// TestVRFCleaned: what a node that was killed has left in the tables of its VRFs is removed, and nothing while one runs.
+func TestVRFCleaned(t *testing.T) {
+	c := newCore(t, "", "vrf = \"red\"\npool4 = [\"10.45.0.0/16\"]\n[[ggsn.apn]]\nname = \"blue\"\nvrf = \"blue\"\npool4 = [\"10.45.0.0/16\"]")
+	for name, table := range tables {
+		c.ns.AddVRF(t, name, table)
+	}
+	clean := func(when string, removed, inUse int) {
+		t.Helper()
+		c.ns.Do(t, func() error {
+			code, out := program.Call(t, "clean")
+			if code != 0 || strings.Count(out, "removed: refusal of ") != removed || strings.Count(out, "in use: refusal of ") != inUse {
+				t.Errorf("%s, isthmus clean: %d\n%s", when, code, out)
+			}
+			return nil
+		})
+	}
+	p := c.serve(t)
+	clean("while it runs", 0, 4)
+	c.manager.End(t, p, syscall.SIGKILL)
+	clean("killed", 4, 0)
+	clean("once more", 0, 0)
 }
 
 // tables are those that have routes by a device.
