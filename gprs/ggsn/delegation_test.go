@@ -69,6 +69,12 @@ func (w *world) dhcpWith(c context, kind, client byte, exclude bool, options ...
 	return ip[52:]
 }
 
+// release has a terminal's client give back a prefix.
+func (w *world) release(c context, client byte, p netip.Prefix) {
+	w.Helper()
+	w.dhcpWith(c, dhcpRelease, client, knowsExclude, iaPrefix(p, netip.Prefix{})...)
+}
+
 // iaPrefix is the option of a prefix, with what is left out of it.
 func iaPrefix(p, excluded netip.Prefix) []byte {
 	raw, out := p.Addr().As16(), link.AppendExcluded(nil, p, excluded)
@@ -149,7 +155,7 @@ func TestDelegation(t *testing.T) {
 			if got, _ := w.dhcp(c, dhcpRequest, 2, row.exclude); got != p {
 				t.Errorf("another client gets %v", got)
 			}
-			if w.dhcp(c, dhcpRelease, 2, row.exclude); len(w.out.Events) != 1 || w.out.Events[0].Context.Delegated6.IsValid() {
+			if w.release(c, 2, p); len(w.out.Events) != 1 || w.out.Events[0].Context.Delegated6.IsValid() {
 				t.Errorf("released: events %+v", w.out.Events)
 			}
 			if up, down := w.passes(c, lan); up || down {
@@ -186,6 +192,7 @@ func TestDelegationReleased(t *testing.T) {
 			noBinding bool
 			left      netip.Prefix
 		}{
+			{"nothing", 1, nil, false, p},
 			{"another client", 2, iaPrefix(p, own), true, p},
 			{"another prefix", 1, iaPrefix(netip.MustParsePrefix("2001:db8:f000::/56"), netip.Prefix{}), false, p},
 			{"a new exclusion", 1, iaPrefix(p, last), true, p},
@@ -298,10 +305,12 @@ func TestDelegationFlood(t *testing.T) {
 	c, d := w.open(1, "inet6", gtp.PDPTypeIPv6), w.open(2, "inet6", gtp.PDPTypeIPv6)
 	told := 0
 	for i := range 300 { // in a minute, as often as the link has answers
-		w.dhcp(c, dhcpRequest, byte(i), knowsExclude)
+		p, _ := w.dhcp(c, dhcpRequest, byte(i), knowsExclude)
 		told += len(w.out.Events)
-		w.dhcp(c, dhcpRelease, byte(i), knowsExclude)
-		told += len(w.out.Events)
+		if p.IsValid() {
+			w.release(c, byte(i), p)
+			told += len(w.out.Events)
+		}
 		w.tick(200 * time.Millisecond)
 	}
 	if told > 2*(delegationBurst+7) || w.e.stats.DelegationsRefused == 0 {

@@ -64,6 +64,7 @@ const (
 	leftOut = "0019 002f 00000007 00000000 00000000 001a 001f 00000000 00000000 3b 20010db8deadbee00000000000000000 0043 0002 40 78"
 	newOut  = "0019 002f 00000007 00000000 00000000 001a 001f 00000000 00000000 3b 20010db8deadbee00000000000000000 0043 0002 40 70"
 	emptied = "0019 002d 00000007 00000000 00000000 001a 001d 00000000 00000000 3b 20010db8deadbee00000000000000000 0043 0000"
+	strange = "0019 0012 00000007 00000000 00000000 000d 0002 0000"
 	noOut   = "0019 002f 00000007 00000000 00000000 001a 001f 00000000 00000000 39 20010db8000601000000000000000000 0043 0002 40 00"
 	alone   = "0007 0001 ff" // no other server is to be waited for
 )
@@ -151,7 +152,8 @@ func TestRelease(t *testing.T) {
 		released      bool
 		answer        string
 	}{
-		{"nothing named", pd7, true, ""},
+		{"nothing named", pd7, false, ""},
+		{"an option that is no prefix", strange, false, ""},
 		{"its prefix", its, true, ""},
 		{"another prefix", another, false, ""},
 		{"not bound", pd8, false, unbound},
