@@ -34,7 +34,7 @@ func (f *further) has(n uint64, static bool) bool {
 
 // lease returns the leases that one of them is of, and the one that it is.
 func (f *further) lease(i int, a *access) (*leases, netip.Prefix) {
-	return a.single6(f.isStatic(i)), netip.PrefixFrom(addr6(f.prefixes[i], 0), prefixBits)
+	return a.single6(f.isStatic(i)), prefixAt(f.prefixes[i])
 }
 
 // single6 are the leases of which a prefix is granted by itself.
@@ -98,7 +98,7 @@ func (e *Engine) hands(prev, next *session, n uint64, static bool) bool {
 	if prev == nil || prev.apn != next.apn || !prev.has.has(TypeIPv6) {
 		return false
 	}
-	a, p := e.accessPoint(prev), netip.PrefixFrom(addr6(n, 0), prefixBits)
+	a, p := e.accessPoint(prev), prefixAt(n)
 	if l := a.single6(static); l.pool == nil || !l.pool.Has(p) || e.foreign(next, a, p) {
 		return false
 	}
@@ -156,13 +156,14 @@ func (e *Engine) dropFurther(h handle, s *session, c call) {
 	e.rest(c)
 }
 
-// further6 are those of a session as prefixes.
-func (e *Engine) further6(h handle, s *session) (list []netip.Prefix) {
-	if !s.marked(markFurther) {
-		return nil
+// further6 are the prefixes of a session's link beside the first: those that follow it, and those that it was
+// granted.
+func (e *Engine) further6(s *session) (list []netip.Prefix) {
+	for n := range uint64(e.accessPoint(s).morePrefixes(s)) {
+		list = append(list, prefixAt(s.prefix+1+n))
 	}
-	for _, n := range e.further[h].prefixes {
-		list = append(list, netip.PrefixFrom(addr6(n, 0), prefixBits))
+	for _, n := range e.furtherOf(s).prefixes {
+		list = append(list, prefixAt(n))
 	}
 	return list
 }
@@ -198,7 +199,7 @@ func (r *resuming) adoptFurther(h handle, s *session, list []storedFurther) {
 	a, v := r.accessPoint(s), r.vrfOf(s)
 	var f further
 	for _, in := range list {
-		l, p := a.single6(in.Static), netip.PrefixFrom(addr6(in.Prefix, 0), prefixBits)
+		l, p := a.single6(in.Static), prefixAt(in.Prefix)
 		if !s.has.has(TypeIPv6) || len(f.prefixes) == maxLinkPrefixes-1 || v.by6[in.Prefix] != 0 || slices.Contains(f.prefixes, in.Prefix) ||
 			l.pool == nil || !l.has(p.Addr()) || r.otherLength(a.VRF, p, l) || l.pool.Adopt(pool.Lease{Prefix: p}, r.call.now) != nil {
 			continue

@@ -129,7 +129,7 @@ func (e *Engine) former6(h handle, s *session) netip.Prefix {
 	if f.more > 0 {
 		return f.lease(e.accessPoint(s))
 	}
-	return netip.PrefixFrom(addr6(f.first, 0), prefixBits)
+	return prefixAt(f.first)
 }
 
 // onLink reports whether a prefix, by its number, is one of those of a session's link, or was.

@@ -40,7 +40,7 @@ func (w *world) words() map[netip.Prefix]word {
 		h, _ := gtp.Decapsulate(d.Payload)
 		p, _, ok := packet.ParseIPv6(h.Payload)
 		if m, right := p.ICMPv6(); ok && right && m[0] == packet.ICMPv6RouterAdvert && p.Src() == link.RouterAddress {
-			said[netip.PrefixFrom(addr6(binary.BigEndian.Uint64(p[72:]), 0), 64)] = word{binary.BigEndian.Uint32(p[60:]), binary.BigEndian.Uint32(p[64:])}
+			said[prefixAt(binary.BigEndian.Uint64(p[72:]))] = word{binary.BigEndian.Uint32(p[60:]), binary.BigEndian.Uint32(p[64:])}
 		}
 	}
 	return said

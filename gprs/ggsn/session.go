@@ -392,7 +392,5 @@ func (e *Engine) newChargingID() uint32 {
 	}
 }
 
-// prefixOf is the prefix of a session as an address.
-func (s *session) prefixOf() netip.Prefix {
-	return netip.PrefixFrom(addr6(s.prefix, 0), prefixBits)
-}
+// prefixOf is the first prefix of a session's link.
+func (s *session) prefixOf() netip.Prefix { return prefixAt(s.prefix) }

@@ -79,7 +79,7 @@ type Context struct {
 	Type     string       `json:"type"`
 	Address4 netip.Addr   `json:"address4,omitzero"`
 	Prefix6  netip.Prefix `json:"prefix6,omitzero"`
-	// Further6 are more prefixes of its link.
+	// Further6 are the prefixes of its link beside that.
 	Further6 []netip.Prefix `json:"further6,omitempty"`
 	// Former6 is what it had before, until that is over.
 	Former6 netip.Prefix `json:"former6,omitzero"`

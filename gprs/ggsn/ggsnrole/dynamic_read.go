@@ -119,7 +119,7 @@ func (d *dynamic) readOne(code radius.Code, asked *radius.Attributes, t radius.T
 	case radius.FramedIPv6Prefix:
 		who.prefix, ok = asked.FindPrefix(t)
 		who.some = true
-		if ok { // of which the first /64 is the terminal's at any rate
+		if ok {
 			who.Address = netip.PrefixFrom(who.prefix.Addr(), max(who.prefix.Bits(), 64))
 		}
 	case radius.FramedIPv6Address: // of a host in the terminal's prefix
