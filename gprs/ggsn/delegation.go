@@ -133,7 +133,7 @@ func (e *Engine) find6(v *vrf, n uint64) handle {
 		if h == 0 {
 			continue
 		}
-		if s := e.sessions.at(h); e.onLink(h, s, n) || e.delegated(h, e.at).Contains(addr6(n, 0)) {
+		if s := e.sessions.at(h); e.onLink(s, n) || e.delegated(h, e.at).Contains(addr6(n, 0)) {
 			return h
 		}
 	}

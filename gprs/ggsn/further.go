@@ -103,7 +103,8 @@ func (e *Engine) hands(prev, next *session, n uint64, static bool) bool {
 		return false
 	}
 	more := e.furtherOf(prev)
-	return more.has(n, static) || prev.prefix == n && prev.marked(markStatic6) == static && a.leases6(prev).bits == prefixBits
+	return more.has(n, static) || prev.prefix == n && prev.marked(markStatic6) == static && a.leases6(prev).bits == prefixBits ||
+		!static && slices.ContainsFunc(e.formersOf(prev), func(f former) bool { return f.has(n) })
 }
 
 // hand has prev, in whose place a session comes, let go of the prefixes that this goes on with.
@@ -114,14 +115,16 @@ func (e *Engine) hand(prev, next *session, more *further) {
 	if slices.Contains(more.prefixes, prev.prefix) {
 		prev.marks |= markHanded6
 	}
+	goesOn := func(n uint64) bool { return n == next.prefix || slices.Contains(more.prefixes, n) }
+	h, had := e.contexts.at(prev.first).session, e.furtherOf(prev)
 	var left further
-	had := e.furtherOf(prev)
 	for i, n := range had.prefixes {
-		if n != next.prefix && !slices.Contains(more.prefixes, n) {
+		if !goesOn(n) {
 			left.add(n, had.isStatic(i))
 		}
 	}
-	e.setFurther(e.contexts.at(prev.first).session, prev, left)
+	e.setFurther(h, prev, left)
+	e.setFormers(h, prev, slices.DeleteFunc(e.formersOf(prev), func(f former) bool { return goesOn(f.first) }))
 }
 
 // setFurther gives a session prefixes that it has leases of.

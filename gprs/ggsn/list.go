@@ -37,8 +37,8 @@ type ContextInfo struct {
 	Further6 []netip.Prefix
 	// Static are those of its addresses that are of no pool which goes round.
 	Static Types
-	// Former6 is what it had before and has until its time is over; not valid: nothing.
-	Former6 netip.Prefix
+	// Former6 are /64 that its link had before, and that it has until their time is over.
+	Former6 []netip.Prefix
 	// Delegated6 is what a client behind the terminal has by DHCPv6; not valid: nothing.
 	Delegated6 netip.Prefix
 	// Routes lead to what is behind it, beside that.
@@ -130,9 +130,9 @@ func (e *Engine) matches(sel *Selection, x *pdpContext) bool {
 	}
 	return !sel.Address.IsValid() ||
 		slices.ContainsFunc(e.routes[x.session], func(r Route) bool { return sel.Address.Overlaps(r.Prefix) }) ||
-		slices.ContainsFunc(e.further6(s), sel.Address.Overlaps) ||
+		slices.ContainsFunc(e.further6(s), sel.Address.Overlaps) || slices.ContainsFunc(e.former6(s), sel.Address.Overlaps) ||
 		s.has.has(TypeIPv4) && sel.Address.Contains(addr4(s.address)) ||
-		s.has.has(TypeIPv6) && (sel.Address.Overlaps(e.accessPoint(s).lease6(s)) || sel.Address.Overlaps(e.former6(x.session, s)))
+		s.has.has(TypeIPv6) && sel.Address.Overlaps(e.accessPoint(s).lease6(s))
 }
 
 // isCalled reports whether the terminal of a session has a name.
@@ -184,7 +184,7 @@ func (e *Engine) describe(h handle) ContextInfo {
 			info.Static |= TypeIPv6
 		}
 		info.Further6 = e.further6(s)
-		info.Former6, info.Delegated6 = e.former6(x.session, s), e.delegated(x.session, e.at)
+		info.Former6, info.Delegated6 = e.former6(s), e.delegated(x.session, e.at)
 		binary.BigEndian.PutUint64(info.InterfaceID[:], s.interfaceID)
 	}
 	return info

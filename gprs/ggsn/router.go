@@ -63,8 +63,10 @@ func (e *Engine) advertiseFurther(s *session, x handle, l link.Link, to netip.Ad
 	for n := 1; n <= l.More+len(l.Further); n++ {
 		e.encapsulate(c, x, s, e.accessPoint(s).router.AdvertiseFurther(c.out.Alloc(packet.MinMTU), l, n, to))
 	}
-	for n := 0; l.Former.Valid > 0 && n <= l.Former.More; n++ {
-		e.encapsulate(c, x, s, e.accessPoint(s).router.AdvertiseFormer(c.out.Alloc(packet.MinMTU), l, n, to))
+	for _, f := range l.Former {
+		for n := range f.More + 1 {
+			e.encapsulate(c, x, s, e.accessPoint(s).router.AdvertiseFormer(c.out.Alloc(packet.MinMTU), l, f, n, to))
+		}
 	}
 }
 

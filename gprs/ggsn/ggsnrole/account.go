@@ -89,12 +89,8 @@ func addresses(to *radius.Attributes, x *ggsn.ContextInfo) {
 		to.Octets(radius.FramedIPAddress, x.Address4.AsSlice())
 	}
 	if x.Prefix6.IsValid() {
-		to.Prefix(radius.FramedIPv6Prefix, x.Prefix6)
-		for _, p := range x.Further6 { // there may be several (RFC 3162 section 3)
+		for _, p := range onLink(x) { // there may be several (RFC 3162 section 3)
 			to.Prefix(radius.FramedIPv6Prefix, p)
-		}
-		if x.Former6.IsValid() {
-			to.Prefix(radius.FramedIPv6Prefix, x.Former6)
 		}
 		to.Octets(radius.FramedInterfaceID, x.InterfaceID[:])
 	}

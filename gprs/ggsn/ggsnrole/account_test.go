@@ -205,10 +205,11 @@ func TestAccountingOrder(t *testing.T) {
 	}
 }
 
-// TestAccountingRenumbered tells of both prefixes of a context.
+// TestAccountingRenumbered tells of all prefixes of a context, former ones last.
 func TestAccountingRenumbered(t *testing.T) {
 	x := told(ggsn.ContextUpdated, 0).Context
-	x.Former6 = netip.MustParsePrefix("2001:db8:5000:1::/64")
+	x.Further6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:6000:9::/64")}
+	x.Former6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:5000:1::/64"), netip.MustParsePrefix("2001:db8:4000:7::/64")}
 	var to radius.Attributes
 	addresses(&to, &x)
 	var got []netip.Prefix
@@ -216,7 +217,7 @@ func TestAccountingRenumbered(t *testing.T) {
 		p, _ := radius.ParsePrefix(value)
 		got = append(got, p)
 	}
-	if !slices.Equal(got, []netip.Prefix{x.Prefix6, x.Former6}) {
+	if !slices.Equal(got, slices.Concat([]netip.Prefix{x.Prefix6}, x.Further6, x.Former6)) {
 		t.Errorf("told %v", got)
 	}
 }

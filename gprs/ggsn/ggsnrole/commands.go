@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -81,8 +82,8 @@ type Context struct {
 	Prefix6  netip.Prefix `json:"prefix6,omitzero"`
 	// Further6 are the prefixes of its link beside that.
 	Further6 []netip.Prefix `json:"further6,omitempty"`
-	// Former6 is what it had before, until that is over.
-	Former6 netip.Prefix `json:"former6,omitzero"`
+	// Former6 are those that it had before, until they are over.
+	Former6 []netip.Prefix `json:"former6,omitempty"`
 	// Delegated6 is what a router behind the terminal has.
 	Delegated6 netip.Prefix `json:"delegated6,omitzero"`
 	// Routes lead to what else is behind it.
@@ -139,11 +140,8 @@ func (l Contexts) Write(w io.Writer) {
 		if c.Prefix6.IsValid() {
 			addresses = append(addresses, c.Prefix6.String())
 		}
-		for _, p := range c.Further6 {
+		for _, p := range slices.Concat(c.Further6, c.Former6) {
 			addresses = append(addresses, p.String())
-		}
-		if c.Former6.IsValid() {
-			addresses = append(addresses, c.Former6.String())
 		}
 		if c.Delegated6.IsValid() {
 			addresses = append(addresses, c.Delegated6.String())

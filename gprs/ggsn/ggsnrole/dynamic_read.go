@@ -42,13 +42,17 @@ func (n *named) matches(x *ggsn.ContextInfo, node netip.Addr, by UserName) bool 
 		n.user != nil && *n.user != userName(&known, by),
 		n.number != nil && *n.number != x.MSISDN.String(),
 		n.address.IsValid() && n.address != x.Address4,
-		n.prefix.IsValid() && n.prefix != x.Prefix6 && n.prefix != x.Former6 && !slices.Contains(x.Further6, n.prefix),
-		n.host.IsValid() && !x.Prefix6.Contains(n.host) && !x.Former6.Contains(n.host) &&
-			!slices.ContainsFunc(x.Further6, func(p netip.Prefix) bool { return p.Contains(n.host) }),
+		n.prefix.IsValid() && !slices.Contains(onLink(x), n.prefix),
+		n.host.IsValid() && !slices.ContainsFunc(onLink(x), func(p netip.Prefix) bool { return p.Contains(n.host) }),
 		n.interfaceID != nil && !bytes.Equal(n.interfaceID, x.InterfaceID[:]):
 		return false
 	}
 	return true
+}
+
+// onLink are the prefixes that the link of a context has or had.
+func onLink(x *ggsn.ContextInfo) []netip.Prefix {
+	return slices.Concat([]netip.Prefix{x.Prefix6}, x.Further6, x.Former6)
 }
 
 // read reads a request: the contexts that it names, and what is to become of them. The cause is why

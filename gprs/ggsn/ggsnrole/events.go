@@ -42,7 +42,7 @@ func (l *eventLog) write(e *ggsn.Event) {
 		if len(x.Further6) > 0 {
 			words = append(words, "further", x.Further6)
 		}
-		if x.Former6.IsValid() {
+		if len(x.Former6) > 0 {
 			words = append(words, "former", x.Former6)
 		}
 		if x.Delegated6.IsValid() {
