@@ -39,8 +39,8 @@ type ContextInfo struct {
 	Static Types
 	// Former6 are /64 that its link had before, and that it has until their time is over.
 	Former6 []netip.Prefix
-	// Delegated6 is what a client behind the terminal has by DHCPv6; not valid: nothing.
-	Delegated6 netip.Prefix
+	// Delegated6 are prefixes that clients behind the terminal have by DHCPv6.
+	Delegated6 []netip.Prefix
 	// Routes lead to what is behind it, beside that.
 	Routes []netip.Prefix
 
@@ -184,7 +184,7 @@ func (e *Engine) describe(h handle) ContextInfo {
 			info.Static |= TypeIPv6
 		}
 		info.Further6 = e.further6(s)
-		info.Former6, info.Delegated6 = e.former6(s), e.delegated(x.session, e.at)
+		info.Former6, info.Delegated6 = e.former6(s), e.delegated(x.session)
 		binary.BigEndian.PutUint64(info.InterfaceID[:], s.interfaceID)
 	}
 	return info

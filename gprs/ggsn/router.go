@@ -19,11 +19,14 @@ func (a *APN) linkSettings(uuid [16]byte) link.Settings {
 func (e *Engine) toRouter(c call, x handle, s *session, p packet.IPv6) Reason {
 	l := e.link(s)
 	if e.accessPoint(s).said.Delegate {
-		e.delegator = delegator{e, c, x}
+		e.delegator = delegator{e: e, call: c, context: x, given: e.delegator.given[:0]}
 		l.Delegations = &e.delegator
 	}
 	b, v := e.accessPoint(s).router.Answer(c.out.Alloc(link.Room(p)), l, &s.linkState, p, c.now)
 	e.stats.Link[v]++
+	if l.Delegations != nil && e.delegator.changed {
+		e.tell(c, ContextUpdated, x, 0)
+	}
 	switch {
 	case v.Answered():
 		e.encapsulate(c, x, s, b)

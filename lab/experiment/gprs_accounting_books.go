@@ -55,7 +55,7 @@ func (b *books) charge(one *ggsnrole.Charge) {
 	if one.Address4.IsValid() {
 		has = append(has, one.Address4.String())
 	}
-	for _, p := range slices.Concat([]netip.Prefix{one.Prefix6}, one.Further6, []netip.Prefix{one.Delegated6}) {
+	for _, p := range slices.Concat([]netip.Prefix{one.Prefix6}, one.Further6, one.Delegated6) {
 		if p.IsValid() {
 			has = append(has, p.String())
 		}

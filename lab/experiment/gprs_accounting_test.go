@@ -26,11 +26,11 @@ func TestBooks(t *testing.T) {
 		c := &ggsnrole.Charge{Session: "session" + strconv.Itoa(link)}
 		c.UpOctets, c.DownOctets = octets, 2*octets
 		c.Prefix6, c.Further6 = netip.MustParsePrefix("2001:db8:6000:100::/64"), []netip.Prefix{netip.MustParsePrefix("2001:db8:6000:101::/64")}
-		c.Delegated6 = netip.MustParsePrefix("2001:db8:8000:100::/56")
+		c.Delegated6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:8000:100::/56")}
 		return c
 	}
 	other := charge(0, 0)
-	other.Delegated6 = netip.Prefix{}
+	other.Delegated6 = nil
 	onlyFirst, asOne := record(0, "Stop", 10), record(0, "Stop", 10)
 	onlyFirst["Framed-IPv6-Prefix"], asOne["Framed-IPv6-Prefix"] = "2001:db8:6000:100::/64", "2001:db8:6000:100::/63"
 	stopped := []peers.Accounting{record(0, "Start", 0), record(0, "Interim-Update", 3), record(0, "Stop", 10)}

@@ -82,7 +82,7 @@ func (a *asker) attributes(e *ggsn.Event) (to radius.Attributes) {
 	return to
 }
 
-// addresses adds those of a terminal, the prefix that is delegated to it, and the routes to what is behind
+// addresses adds those of a terminal, the prefixes that are delegated to it, and the routes to what is behind
 // it: by way of its own address, which zero stands for (RFC 2865 section 5.22).
 func addresses(to *radius.Attributes, x *ggsn.ContextInfo) {
 	if x.Address4.IsValid() {
@@ -94,8 +94,8 @@ func addresses(to *radius.Attributes, x *ggsn.ContextInfo) {
 		}
 		to.Octets(radius.FramedInterfaceID, x.InterfaceID[:])
 	}
-	if x.Delegated6.IsValid() {
-		to.Prefix(radius.DelegatedIPv6Prefix, x.Delegated6)
+	for _, p := range x.Delegated6 { // likewise (RFC 4818 section 3)
+		to.Prefix(radius.DelegatedIPv6Prefix, p)
 	}
 	for _, p := range x.Routes {
 		if p.Addr().Is4() {

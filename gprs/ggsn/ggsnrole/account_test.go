@@ -55,7 +55,7 @@ func told(kind ggsn.EventKind, end ggsn.End) ggsn.Event {
 		Context: ggsn.ContextInfo{
 			IMSI: imsi, MSISDN: msisdn, NSAPI: 5, APN: "internet", Type: gtp.PDPTypeIPv4v6,
 			Address4: netip.MustParseAddr("10.45.0.1"), Prefix6: netip.MustParsePrefix("2001:db8:6000:1::/64"), InterfaceID: [8]byte{7: 9},
-			Delegated6: netip.MustParsePrefix("2001:db8:6000:100::/56"), PeerControl: netip.MustParseAddr("192.0.2.7"),
+			Delegated6: []netip.Prefix{netip.MustParsePrefix("2001:db8:6000:100::/56")}, PeerControl: netip.MustParseAddr("192.0.2.7"),
 			ChargingID: 0xabcd, QoS: qos, Created: began,
 			Up: ggsn.Traffic{Packets: 3, Octets: 1<<32 + 5}, Down: ggsn.Traffic{Packets: 2, Octets: 7},
 			Account: &ggsn.Account{

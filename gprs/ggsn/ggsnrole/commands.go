@@ -84,8 +84,8 @@ type Context struct {
 	Further6 []netip.Prefix `json:"further6,omitempty"`
 	// Former6 are those that it had before, until they are over.
 	Former6 []netip.Prefix `json:"former6,omitempty"`
-	// Delegated6 is what a router behind the terminal has.
-	Delegated6 netip.Prefix `json:"delegated6,omitzero"`
+	// Delegated6 are what routers behind the terminal have.
+	Delegated6 []netip.Prefix `json:"delegated6,omitempty"`
 	// Routes lead to what else is behind it.
 	Routes []netip.Prefix `json:"routes,omitempty"`
 	SGSN   netip.Addr     `json:"sgsn"`
@@ -140,13 +140,7 @@ func (l Contexts) Write(w io.Writer) {
 		if c.Prefix6.IsValid() {
 			addresses = append(addresses, c.Prefix6.String())
 		}
-		for _, p := range slices.Concat(c.Further6, c.Former6) {
-			addresses = append(addresses, p.String())
-		}
-		if c.Delegated6.IsValid() {
-			addresses = append(addresses, c.Delegated6.String())
-		}
-		for _, p := range c.Routes {
+		for _, p := range slices.Concat(c.Further6, c.Former6, c.Delegated6, c.Routes) {
 			addresses = append(addresses, p.String())
 		}
 		linked := "-"
