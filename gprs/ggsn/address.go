@@ -31,6 +31,9 @@ func prefix6(a netip.Addr) uint64 {
 	return binary.BigEndian.Uint64(b[:])
 }
 
+// prefixAt is that of a link, of the upper half of its addresses.
+func prefixAt(n uint64) netip.Prefix { return netip.PrefixFrom(addr6(n, 0), prefixBits) }
+
 // numberOf is the number of a lease within its family, of which IPv4 is the first.
 func numberOf(p netip.Prefix) (family int, n uint64) {
 	if p.Addr().Is4() {

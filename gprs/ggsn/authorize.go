@@ -48,8 +48,8 @@ type Grant struct {
 	// PoolDelegated names that of the prefix which is delegated to the terminal. Where the access point has that and
 	// the link's of one lease, it is Pool6, too; elsewhere there are no such pools, and it says nothing.
 	PoolDelegated string
-	// Routes lead to what is behind the terminal; of those that are delegated the first counts. MalformedRoutes is
-	// how many more were named that cannot be read.
+	// Routes lead to what is behind the terminal, or may be delegated there, one to each association that asks.
+	// MalformedRoutes is how many more were named that cannot be read.
 	Routes          []Route
 	MalformedRoutes int
 	Terms

@@ -8,16 +8,18 @@ import (
 	"slices"
 
 	"github.com/gaissmai/bart"
+
+	"github.com/isthmus-net/isthmus/gprs/link"
 )
 
 // Networks behind a terminal need not be of the lease of its context: whoever lets it in may name
-// routes (RFC 2865 section 5.22, RFC 3162 section 2.5) and a prefix that is delegated to it alone (RFC
+// routes (RFC 2865 section 5.22, RFC 3162 section 2.5) and prefixes that are delegated to it alone (RFC
 // 4818). All are of the prefixes that its access point has for that, and no two of them overlap.
 
 // Route leads to what is behind a terminal.
 type Route struct {
 	Prefix netip.Prefix
-	// Delegated is what DHCPv6 delegates to the terminal. It leads there while that lasts.
+	// Delegated is what DHCPv6 may delegate to the terminal. It leads there while that lasts.
 	Delegated bool
 }
 
@@ -158,7 +160,6 @@ func (e *Engine) routeFault(h handle, s *session, r Route, of []netip.Prefix) (f
 	if p.Addr().Is4() {
 		family = TypeIPv4
 	}
-	another := func(r Route) bool { return r.Delegated }
 	switch {
 	case !s.has.has(family):
 		return RouteFamily, false
@@ -168,7 +169,7 @@ func (e *Engine) routeFault(h handle, s *session, r Route, of []netip.Prefix) (f
 		return RouteOutside, false
 	case v.behind.OverlapsPrefix(p) || e.leased(s, p):
 		return RouteTaken, false
-	case len(e.routes[h]) >= maxRoutesEach || v.behind.Size() >= maxRoutes, r.Delegated && slices.ContainsFunc(e.routes[h], another):
+	case len(e.routes[h]) >= maxRoutesEach || v.behind.Size() >= maxRoutes, r.Delegated && e.delegatedRoutes(h) >= link.MaxAssociations:
 		return RouteMany, false
 	}
 	return 0, true
@@ -210,7 +211,7 @@ func (e *Engine) dropRoutes(h handle, s *session) {
 // findBehind returns the session that an address is behind.
 func (e *Engine) findBehind(v *vrf, a netip.Addr) handle {
 	r, ok := v.behind.Lookup(a)
-	if !ok || r.delegated && !e.delegated(r.session, e.at).Contains(a) {
+	if !ok || r.delegated && !e.isDelegated(r.session, a) {
 		return 0
 	}
 	return r.session
@@ -224,14 +225,14 @@ func (e *Engine) find4(v *vrf, n uint32) handle {
 	return e.findBehind(v, addr4(n))
 }
 
-// delegable is the prefix that is to be delegated to a session alone; not valid: there is none.
-func (e *Engine) delegable(h handle) netip.Prefix {
+// delegatedRoutes is how many routes of a session lead to what is delegated.
+func (e *Engine) delegatedRoutes(h handle) (n int) {
 	for _, r := range e.routes[h] {
 		if r.Delegated {
-			return r.Prefix
+			n++
 		}
 	}
-	return netip.Prefix{}
+	return n
 }
 
 // routesTo are the prefixes that lead to a session at all times.

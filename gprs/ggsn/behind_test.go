@@ -3,13 +3,16 @@
 package ggsn
 
 import (
+	"encoding/binary"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/gprs/link"
 	"github.com/isthmus-net/isthmus/gprs/pool"
 )
 
@@ -113,6 +116,10 @@ func TestRoutesRefused(t *testing.T) {
 	for i := range maxRoutesEach + 1 {
 		many = append(many, routes(fmt.Sprintf("172.20.%d.0/24", 100+i))...)
 	}
+	var delegated []Route
+	for i := range link.MaxAssociations + 1 {
+		delegated = append(delegated, Route{netip.MustParsePrefix(fmt.Sprintf("2001:db8:9000:%x00::/56", 1+i)), true})
+	}
 	for _, row := range []struct {
 		name string
 		kind gtp.PDPType
@@ -131,7 +138,8 @@ func TestRoutesRefused(t *testing.T) {
 		{"too long", gtp.PDPTypeIPv6, Grant{Routes: routes("2001:db8:9000:100::/65")}, RouteLong, 0},
 		{"too many", gtp.PDPTypeIPv4, Grant{Routes: many}, RouteMany, maxRoutesEach},
 		{"unreadable", gtp.PDPTypeIPv4, Grant{MalformedRoutes: 1}, RouteMalformed, 0},
-		{"two for delegation", gtp.PDPTypeIPv6, Grant{Routes: []Route{{netip.MustParsePrefix("2001:db8:9000:100::/56"), true}, {netip.MustParsePrefix("2001:db8:9000:200::/56"), true}}}, RouteMany, 1},
+		{"more for delegation than a message asks for", gtp.PDPTypeIPv6, Grant{Routes: delegated}, RouteMany, link.MaxAssociations},
+		{"two for delegation that overlap", gtp.PDPTypeIPv6, Grant{Routes: []Route{{netip.MustParsePrefix("2001:db8:9000:100::/56"), true}, {netip.MustParsePrefix("2001:db8:9000:180::/57"), true}}}, RouteTaken, 1},
 		{"a pool's for delegation", gtp.PDPTypeIPv6, Grant{Routes: []Route{{netip.MustParsePrefix("2001:db8:7000:100::/56"), true}}}, RouteOutside, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -165,7 +173,7 @@ func TestDelegatedAlone(t *testing.T) {
 		if p != mine || len(excluded) != 0 {
 			t.Fatalf("step %d: %v without %x", kind, p, excluded)
 		}
-		if told := len(w.out.Events) == 1 && w.out.Events[0].Context.Delegated6 == mine; told != (kind == dhcpRequest) {
+		if told := len(w.out.Events) == 1 && slices.Equal(w.out.Events[0].Context.Delegated6, []netip.Prefix{mine}); told != (kind == dhcpRequest) {
 			t.Errorf("step %d: events %+v", kind, w.out.Events)
 		}
 	}
@@ -190,6 +198,88 @@ func TestDelegatedAlone(t *testing.T) {
 	}
 	if p, _ := w.dhcp(c, dhcpRequest, 1, knowsExclude); p != mine {
 		t.Errorf("afterwards it gets %v", p)
+	}
+}
+
+// delegates asks for several associations of a terminal's client in one message, and returns what each is given.
+func (w *world) delegates(c context, kind, client byte, iaids ...byte) map[byte]netip.Prefix {
+	w.Helper()
+	var options []byte
+	for _, iaid := range iaids {
+		options = append(options, iaPD(iaid)...)
+	}
+	given := map[byte]netip.Prefix{}
+	for o := w.askDHCP(c, kind, client, knowsExclude, options); len(o) >= 4; o = o[4+binary.BigEndian.Uint16(o[2:]):] {
+		if v := o[4 : 4+binary.BigEndian.Uint16(o[2:])]; o[1] == link.OptionIAPD && v[13] == link.OptionPrefix {
+			given[v[3]] = netip.PrefixFrom(netip.AddrFrom16([16]byte(v[25:41])), int(v[24]))
+		}
+	}
+	return given
+}
+
+// TestDelegatedSeveral: each association of a terminal's clients has one of the prefixes that the terminal was granted,
+// as many as there are, and keeps it, whichever others the same client asks for; accounts are told once for a message.
+func TestDelegatedSeveral(t *testing.T) {
+	w := routedWorld(t)
+	mine := prefixes("2001:db8:9000:4200::/56", "2001:db8:9000:4300::/60", "2001:db8:9000:4400::/56")
+	var g Grant
+	for _, p := range mine {
+		g.Routes = append(g.Routes, Route{p, true})
+	}
+	c := w.enters(1, gtp.PDPTypeIPv6, g)
+	all := map[byte]netip.Prefix{7: mine[0], 8: mine[1], 9: mine[2]}
+	wants := func(what string, got, want map[byte]netip.Prefix, told int, now ...netip.Prefix) {
+		t.Helper()
+		if !maps.Equal(got, want) || len(w.out.Events) != told || !slices.Equal(w.only().Delegated6, now) {
+			t.Errorf("%s: given %v, want %v; told %d times, %v are delegated", what, got, want, len(w.out.Events), w.only().Delegated6)
+		}
+		for _, p := range mine {
+			want := slices.Contains(now, p)
+			if up, down := w.passes(c, at(p)); up != want || down != want {
+				t.Errorf("%s: packets of %v pass: %v, %v", what, p, up, down)
+			}
+		}
+	}
+	wants("offered", w.delegates(c, dhcpSolicit, 1, 7, 8, 9, 10), all, 0)
+	wants("one named twice", w.delegates(c, dhcpSolicit, 1, 7, 7), map[byte]netip.Prefix{7: mine[0]}, 0)
+	wants("two requested", w.delegates(c, dhcpRequest, 1, 7, 9), map[byte]netip.Prefix{7: mine[0], 9: mine[1]}, 1, mine[0], mine[1])
+	wants("a third before them", w.delegates(c, dhcpRequest, 1, 8, 7, 9), map[byte]netip.Prefix{8: mine[2], 7: mine[0], 9: mine[1]}, 1, mine...)
+	wants("a fourth before them", w.delegates(c, dhcpRequest, 1, 10, 9, 8, 7), map[byte]netip.Prefix{8: mine[2], 7: mine[0], 9: mine[1]}, 0, mine...)
+	if w.e.Sizes().Delegated != 1 {
+		t.Errorf("%d contexts have some", w.e.Sizes().Delegated)
+	}
+	s := testSettings()
+	routedSettings(&s)
+	if lost := w.succeed(s, w.e.AppendState(nil)); lost != 0 {
+		t.Fatalf("%d lost", lost)
+	}
+	w.tick(10 * time.Minute)
+	wants("two extended after a restart", w.delegates(c, dhcpRenew, 1, 7, 8), map[byte]netip.Prefix{7: mine[0], 8: mine[2]}, 0, mine...)
+	wants("another client", w.delegates(c, dhcpRequest, 2, 7), map[byte]netip.Prefix{7: mine[1]}, 0, mine...)
+	wants("who had it before", w.delegates(c, dhcpRenew, 1, 7, 8, 9), map[byte]netip.Prefix{7: mine[0], 8: mine[2]}, 0, mine...)
+	w.askDHCP(c, dhcpRelease, 1, knowsExclude, slices.Concat(iaPD(7, iaPrefix(mine[0], netip.Prefix{})...), iaPD(8, iaPrefix(mine[0], netip.Prefix{})...)))
+	wants("one released, and one that is another's", nil, nil, 1, mine[1], mine[2])
+	later := func(d time.Duration) {
+		w.tick(d)
+		w.out.Reset()
+		w.e.Tick(w.now, &w.out)
+	}
+	later(time.Hour - time.Second)
+	wants("shortly before the end", nil, nil, 0, mine[1], mine[2])
+	later(time.Second)
+	wants("at the end", nil, nil, 0)
+	w.remove(c.TEIDControl.Value, 5, true)
+	w.empty()
+}
+
+// TestDelegatedNotOfLink: prefixes of a link are not delegated, where others may be.
+func TestDelegatedNotOfLink(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { routedSettings(s); s.APNs[2].LinkPrefixes = 4 })
+	c := w.enters(1, gtp.PDPTypeIPv6, Grant{})
+	for _, exclude := range []bool{knowsExclude, !knowsExclude} {
+		if p, _ := w.dhcp(c, dhcpRequest, 1, exclude); p.IsValid() {
+			t.Errorf("%v is delegated beside %v", p, w.only().Further6)
+		}
 	}
 }
 

@@ -17,9 +17,10 @@ import (
 // A context of an access point that delegates has one prefix in which the /64 of its link is
 // (RFC 6459 section 5.3, TS 23.060 section 9.2.1.1). A client of DHCPv6 behind the terminal is
 // delegated all of it but that /64 (RFC 6603), or if it does not know how to leave that out,
-// the other half. So one lease serves for all, until the context ends.
+// the other half. So one lease serves for all, until the context ends. What a session was granted
+// for delegation (RFC 4818) comes in place of the rest of its lease: a prefix for an association each.
 
-// delegation is what a client has of the prefix of its context.
+// delegation is what an association of a client has of the prefixes of its context.
 type delegation struct {
 	prefix netip.Prefix
 	client string // its DUID
@@ -27,16 +28,46 @@ type delegation struct {
 	until  time.Duration // since the epoch
 }
 
-type delegations map[handle]delegation
+func (d *delegation) isOf(a *link.Association) bool {
+	return d.client == string(a.Client) && d.iaid == a.IAID
+}
 
-// live is how many there are at a time.
+// delegations are those of sessions, of each no two that overlap. Some may be over.
+type delegations map[handle][]delegation
+
+// live is how many sessions have some at a time.
 func (d delegations) live(at time.Duration) (n int) {
-	for _, one := range d {
-		if at < one.until {
+	for _, list := range d {
+		if slices.ContainsFunc(list, func(one delegation) bool { return at < one.until }) {
 			n++
 		}
 	}
 	return n
+}
+
+// find returns the first of a session, at a time, for which f is true; nil: there is none.
+func (d delegations) find(h handle, at time.Duration, f func(*delegation) bool) *delegation {
+	list := d[h]
+	for i := range list {
+		if at < list[i].until && f(&list[i]) {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// bind adds one to those of a session, in place of what its association had, and of what overlaps with it.
+func (d delegations) bind(h handle, one delegation) {
+	d[h] = append(slices.DeleteFunc(d[h], func(was delegation) bool {
+		return was.prefix.Overlaps(one.prefix) || was.client == one.client && was.iaid == one.iaid
+	}), one)
+}
+
+// release ends that of a prefix.
+func (d delegations) release(h handle, p netip.Prefix) {
+	if d[h] = slices.DeleteFunc(d[h], func(was delegation) bool { return was.prefix == p }); len(d[h]) == 0 {
+		delete(d, h)
+	}
 }
 
 // Bounds of delegated prefixes: they hold more than the link, and each of its halves a /64.
@@ -133,7 +164,7 @@ func (e *Engine) find6(v *vrf, n uint64) handle {
 		if h == 0 {
 			continue
 		}
-		if s := e.sessions.at(h); e.onLink(h, s, n) || e.delegated(h, e.at).Contains(addr6(n, 0)) {
+		if s := e.sessions.at(h); e.onLink(s, n) || e.isDelegated(h, addr6(n, 0)) {
 			return h
 		}
 	}
@@ -143,60 +174,117 @@ func (e *Engine) find6(v *vrf, n uint64) handle {
 	return e.findBehind(v, addr6(n, 0))
 }
 
-// delegated is what a session's client has at a time; not valid: nothing.
-func (e *Engine) delegated(h handle, at time.Duration) netip.Prefix {
-	if d, ok := e.delegations[h]; ok && at < d.until {
-		return d.prefix
+// delegated are the prefixes that a session's clients have now, in ascending order.
+func (e *Engine) delegated(h handle) (list []netip.Prefix) {
+	for _, d := range e.delegations[h] {
+		if e.at < d.until {
+			list = append(list, d.prefix)
+		}
 	}
-	return netip.Prefix{}
+	slices.SortFunc(list, netip.Prefix.Compare)
+	return list
 }
 
-// delegator delegates the prefix of the session that a context is of.
+// isDelegated reports whether an address is of one of these.
+func (e *Engine) isDelegated(h handle, a netip.Addr) bool {
+	return e.delegations.find(h, e.at, func(d *delegation) bool { return d.prefix.Contains(a) }) != nil
+}
+
+// delegable are the prefixes that a session's clients may have, one at a time where they are of its lease: by whether
+// they know of prefixes that are left out.
+func (e *Engine) delegable(h handle, s *session, exclude bool) (list []netip.Prefix) {
+	for _, r := range e.routes[h] {
+		if r.Delegated {
+			list = append(list, r.Prefix)
+		}
+	}
+	a := e.accessPoint(s)
+	switch lease := a.lease6(s); {
+	case len(list) > 0 || !a.delegates(lease, s):
+	case exclude:
+		list = append(list, lease)
+	default:
+		list = append(list, otherHalf(lease))
+	}
+	return list
+}
+
+// delegator delegates prefixes of the session that a context is of, in answer to one message.
 type delegator struct {
 	e       *Engine
 	call    call
 	context handle
+	given   []delegation // by this message, be it as an offer
+	changed bool         // others are delegated than before
 }
 
-// Delegate implements [link.Delegations]. Whoever asks gets it: behind a terminal there is one
-// client, and one that comes instead has another name. What the session was granted for that comes in
-// place of the rest of its lease.
+// Delegate implements [link.Delegations]. Whoever asks gets a prefix: behind a terminal there is one client, and one
+// that comes instead has another name.
 func (d *delegator) Delegate(step link.Step, to link.Association) (link.Delegated, bool) {
-	e := d.e
-	h := e.contexts.at(d.context).session
+	e, h := d.e, d.e.contexts.at(d.context).session
 	s := e.sessions.at(h)
 	a := e.accessPoint(s)
-	lease, own := a.lease6(s), e.delegable(h)
-	if !own.IsValid() && !delegates(lease, s) {
+	var p netip.Prefix
+	if step < link.Extend {
+		p = d.choose(h, s, &to)
+	} else if has := e.delegations.find(h, e.at, func(one *delegation) bool { return one.isOf(&to) }); has != nil {
+		p = has.prefix
+	}
+	if !p.IsValid() || step == link.Commit && !d.mayCommit(h, p) {
 		return link.Delegated{}, false
 	}
-	was, bound := e.delegations[h]
-	bound = bound && was.client == string(to.Client) && was.iaid == to.IAID && d.call.at < was.until
-	if step >= link.Extend && !bound {
-		return link.Delegated{}, false
-	}
-	given := link.Delegated{Prefix: lease, Excluded: s.prefixOf(), Lifetime: a.DelegationTime}
-	switch {
-	case own.IsValid():
-		given.Prefix, given.Excluded = own, netip.Prefix{}
-	case step >= link.Extend && was.prefix != lease, step < link.Extend && !to.Exclude:
-		given.Prefix, given.Excluded = otherHalf(lease), netip.Prefix{}
-	}
-	before := e.delegated(h, d.call.at)
-	if step == link.Commit && before != given.Prefix && !e.mayDelegate(h, d.call) {
-		e.stats.DelegationsRefused++
-		return link.Delegated{}, false
-	}
+	made := delegation{p, string(to.Client), to.IAID, e.at + a.DelegationTime}
 	switch step {
 	case link.Commit, link.Extend:
-		e.delegations[h] = delegation{given.Prefix, string(to.Client), to.IAID, d.call.at + a.DelegationTime}
+		e.delegations.bind(h, made)
 	case link.Release:
-		delete(e.delegations, h)
+		e.delegations.release(h, p)
+		d.changed = true
 	}
-	if e.delegated(h, d.call.at) != before {
-		e.tell(d.call, ContextUpdated, d.context, 0)
+	d.given = append(d.given, made)
+	given := link.Delegated{Prefix: p, Lifetime: a.DelegationTime}
+	if own := s.prefixOf(); p.Contains(own.Addr()) {
+		given.Excluded = own
 	}
 	return given, true
+}
+
+// choose returns a prefix for an association: what it has, one that no other has, or that of the one which was not
+// extended for the longest time; not of those that the same message is about. Not valid: there is none.
+func (d *delegator) choose(h handle, s *session, to *link.Association) (best netip.Prefix) {
+	soonest := never
+	for _, p := range d.e.delegable(h, s, to.Exclude) {
+		if slices.ContainsFunc(d.given, func(one delegation) bool { return one.prefix == p || one.iaid == to.IAID }) {
+			continue
+		}
+		until := time.Duration(0)
+		if has := d.e.delegations.find(h, d.e.at, func(one *delegation) bool { return one.prefix.Overlaps(p) }); has != nil {
+			switch {
+			case has.isOf(to):
+				return p
+			case has.client == string(to.Client) && slices.Contains(to.Beside, has.iaid):
+				continue
+			}
+			until = has.until
+		}
+		if until < soonest {
+			best, soonest = p, until
+		}
+	}
+	return best
+}
+
+// mayCommit reports whether a prefix may be delegated now: one message is bounded as a whole.
+func (d *delegator) mayCommit(h handle, p netip.Prefix) bool {
+	if d.e.delegations.find(h, d.e.at, func(one *delegation) bool { return one.prefix == p }) != nil {
+		return true
+	}
+	if !d.changed && !d.e.mayDelegate(h, d.call) {
+		d.e.stats.DelegationsRefused++
+		return false
+	}
+	d.changed = true
+	return true
 }
 
 // delegationLimit bounds how often a terminal's clients get what was not theirs: accounts are told of it each
@@ -212,10 +300,10 @@ func (e *Engine) mayDelegate(h handle, c call) bool {
 	return ok
 }
 
-// delegates reports whether there is more in a lease than the link of its session, which is the
+// delegates reports whether there is more to delegate in a lease than the link of its session, which is the
 // first of it. So it is not of static ones, and may not be of those of earlier settings.
-func delegates(lease netip.Prefix, s *session) bool {
-	return lease.Bits() < prefixBits && prefix6(lease.Addr()) == s.prefix
+func (a *access) delegates(lease netip.Prefix, s *session) bool {
+	return a.Delegate > 0 && lease.Bits() < prefixBits && prefix6(lease.Addr()) == s.prefix
 }
 
 // otherHalf is the half of a prefix in which its first /64 is not.
@@ -236,7 +324,7 @@ type storedDelegation struct {
 
 func (e *Engine) appendDelegations(b []byte, h *storedHeader) []byte {
 	for n := handle(1); n <= e.sessions.last; n++ {
-		if d, ok := e.delegations[n]; ok {
+		for _, d := range e.delegations[n] {
 			s := e.sessions.at(n)
 			h.Delegations++
 			b = appendRecord(b, &storedDelegation{s.tid, s.marked(markIMEI), d.iaid, int64(d.until), stored(d.prefix), uint8(len(d.client))})
@@ -267,8 +355,8 @@ func (r *resuming) delegation() bool {
 	}
 	h := r.contexts.at(x).session
 	s, p := r.sessions.at(h), in.Prefix.prefix()
-	if lease, own := r.accessPoint(s).lease6(s), r.delegable(h); s.has.has(TypeIPv6) && (own.IsValid() && p == own || !own.IsValid() && delegates(lease, s) && (p == lease || p == otherHalf(lease))) {
-		r.delegations[h] = delegation{p, string(client), in.IAID, time.Duration(in.Until)}
+	if s.has.has(TypeIPv6) && (slices.Contains(r.delegable(h, s, true), p) || slices.Contains(r.delegable(h, s, false), p)) {
+		r.delegations.bind(h, delegation{p, string(client), in.IAID, time.Duration(in.Until)})
 	}
 	return true
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/gprs/link"
 	"github.com/isthmus-net/isthmus/internal/ratelimit"
 	"github.com/isthmus-net/isthmus/internal/timerqueue"
 )
@@ -66,17 +67,18 @@ type Engine struct {
 	requestTimes timerqueue.Numbered[handle]
 
 	// releasing are the sessions that are to go without a word to their SGSN, in slices.
-	releasing handle
-	toRelease int
-	drain     drain
-	held      held
-	terms     map[handle]Terms       // of sessions, where an authorizer has set any
-	accounts  map[handle]*accounting // of sessions that have one
-	records   map[handle]*charging   // of contexts, in which something has changed
-	formers   map[handle]former      // likewise
-	further   map[handle]further     // likewise
-	ownLinks  map[handle]ownLink     // likewise
-	restAt    time.Duration          // when leases that rest are looked after; never if none does
+	releasing   handle
+	toRelease   int
+	drain       drain
+	held        held
+	terms       map[handle]Terms       // of sessions, where an authorizer has set any
+	accounts    map[handle]*accounting // of sessions that have one
+	records     map[handle]*charging   // of contexts, in which something has changed
+	formers     map[handle]formers     // of sessions
+	further     map[handle]further     // likewise
+	ownLinks    map[handle]ownLink     // likewise
+	linkFormers []link.Former          // of the link that was looked at last
+	restAt      time.Duration          // when leases that rest are looked after; never if none does
 
 	requestLimit, errorLimit, icmpLimit ratelimit.Limit
 	icmpBucket, deletes                 ratelimit.Bucket
@@ -116,7 +118,7 @@ func New(s Settings, now time.Time, random io.Reader) (*Engine, error) {
 		return nil, fmt.Errorf("no random seed for the GGSN: %w", err)
 	}
 	e := &Engine{
-		drain: drain{at: never}, restAt: never, held: newHeld(), terms: make(map[handle]Terms), accounts: make(map[handle]*accounting), records: make(map[handle]*charging), formers: make(map[handle]former), further: make(map[handle]further), ownLinks: make(map[handle]ownLink),
+		drain: drain{at: never}, restAt: never, held: newHeld(), terms: make(map[handle]Terms), accounts: make(map[handle]*accounting), records: make(map[handle]*charging), formers: make(map[handle]formers), further: make(map[handle]further), ownLinks: make(map[handle]ownLink),
 		epoch: now, born: now, now: now, random: rand.New(rand.NewChaCha8(seed)),
 		byTID: make(map[gtp.TID]handle), byIMEI: make(map[gtp.TID]handle), byTEID: make(map[uint32]handle), byControl: make(map[uint32]handle), byPeer: make(map[peerTEID]handle), byCharging: make(map[uint32]handle),
 		filters: make(map[handle]filters), changes: make(map[handle]change), delegations: make(delegations), delegates: make(map[handle]ratelimit.Bucket), routes: make(map[handle][]Route), byAddress: make(map[addressKey]handle),
@@ -206,7 +208,7 @@ const requestBurst = 4
 func (e *Engine) Sizes() Sizes {
 	s := Sizes{
 		Sessions: e.sessions.used(), Contexts: e.contexts.used(), Peers: e.peers.used(),
-		Requests: e.requests.used(), Releasing: e.toRelease, Delegated: e.delegations.live(e.at), Waiting: len(e.held.byTicket),
+		Requests: e.requests.used(), Releasing: e.toRelease, Delegated: e.delegations.live(e.at), Former: e.formerSize(), Waiting: len(e.held.byTicket),
 	}
 	for _, a := range e.apns {
 		for i, p := range []*leases{&a.four, &a.six} {

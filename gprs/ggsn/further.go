@@ -34,7 +34,7 @@ func (f *further) has(n uint64, static bool) bool {
 
 // lease returns the leases that one of them is of, and the one that it is.
 func (f *further) lease(i int, a *access) (*leases, netip.Prefix) {
-	return a.single6(f.isStatic(i)), netip.PrefixFrom(addr6(f.prefixes[i], 0), prefixBits)
+	return a.single6(f.isStatic(i)), prefixAt(f.prefixes[i])
 }
 
 // single6 are the leases of which a prefix is granted by itself.
@@ -98,12 +98,13 @@ func (e *Engine) hands(prev, next *session, n uint64, static bool) bool {
 	if prev == nil || prev.apn != next.apn || !prev.has.has(TypeIPv6) {
 		return false
 	}
-	a, p := e.accessPoint(prev), netip.PrefixFrom(addr6(n, 0), prefixBits)
+	a, p := e.accessPoint(prev), prefixAt(n)
 	if l := a.single6(static); l.pool == nil || !l.pool.Has(p) || e.foreign(next, a, p) {
 		return false
 	}
 	more := e.furtherOf(prev)
-	return more.has(n, static) || prev.prefix == n && prev.marked(markStatic6) == static && a.leases6(prev).bits == prefixBits
+	return more.has(n, static) || prev.prefix == n && prev.marked(markStatic6) == static && a.leases6(prev).bits == prefixBits ||
+		!static && slices.ContainsFunc(e.formersOf(prev), func(f former) bool { return f.has(n) })
 }
 
 // hand has prev, in whose place a session comes, let go of the prefixes that this goes on with.
@@ -114,14 +115,16 @@ func (e *Engine) hand(prev, next *session, more *further) {
 	if slices.Contains(more.prefixes, prev.prefix) {
 		prev.marks |= markHanded6
 	}
+	goesOn := func(n uint64) bool { return n == next.prefix || slices.Contains(more.prefixes, n) }
+	h, had := e.contexts.at(prev.first).session, e.furtherOf(prev)
 	var left further
-	had := e.furtherOf(prev)
 	for i, n := range had.prefixes {
-		if n != next.prefix && !slices.Contains(more.prefixes, n) {
+		if !goesOn(n) {
 			left.add(n, had.isStatic(i))
 		}
 	}
-	e.setFurther(e.contexts.at(prev.first).session, prev, left)
+	e.setFurther(h, prev, left)
+	e.setFormers(h, prev, slices.DeleteFunc(e.formersOf(prev), func(f former) bool { return goesOn(f.first) }))
 }
 
 // setFurther gives a session prefixes that it has leases of.
@@ -156,13 +159,14 @@ func (e *Engine) dropFurther(h handle, s *session, c call) {
 	e.rest(c)
 }
 
-// further6 are those of a session as prefixes.
-func (e *Engine) further6(h handle, s *session) (list []netip.Prefix) {
-	if !s.marked(markFurther) {
-		return nil
+// further6 are the prefixes of a session's link beside the first: those that follow it, and those that it was
+// granted.
+func (e *Engine) further6(s *session) (list []netip.Prefix) {
+	for n := range uint64(e.accessPoint(s).morePrefixes(s)) {
+		list = append(list, prefixAt(s.prefix+1+n))
 	}
-	for _, n := range e.further[h].prefixes {
-		list = append(list, netip.PrefixFrom(addr6(n, 0), prefixBits))
+	for _, n := range e.furtherOf(s).prefixes {
+		list = append(list, prefixAt(n))
 	}
 	return list
 }
@@ -198,7 +202,7 @@ func (r *resuming) adoptFurther(h handle, s *session, list []storedFurther) {
 	a, v := r.accessPoint(s), r.vrfOf(s)
 	var f further
 	for _, in := range list {
-		l, p := a.single6(in.Static), netip.PrefixFrom(addr6(in.Prefix, 0), prefixBits)
+		l, p := a.single6(in.Static), prefixAt(in.Prefix)
 		if !s.has.has(TypeIPv6) || len(f.prefixes) == maxLinkPrefixes-1 || v.by6[in.Prefix] != 0 || slices.Contains(f.prefixes, in.Prefix) ||
 			l.pool == nil || !l.has(p.Addr()) || r.otherLength(a.VRF, p, l) || l.pool.Adopt(pool.Lease{Prefix: p}, r.call.now) != nil {
 			continue

@@ -87,7 +87,7 @@ func TestFurther(t *testing.T) {
 func TestFurtherRefused(t *testing.T) {
 	many := []string{"2001:db8:7100:10::/64"}
 	for n := range uint64(maxLinkPrefixes) {
-		many = append(many, netip.PrefixFrom(addr6(0x20010db871000020+n, 0), 64).String())
+		many = append(many, prefixAt(0x20010db871000020+n).String())
 	}
 	for _, one := range []struct {
 		what  string

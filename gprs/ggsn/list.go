@@ -29,18 +29,18 @@ type ContextInfo struct {
 	APN       string
 	VRF       uint8
 	Type      gtp.PDPType
-	// Address4 and Prefix6 are not valid where the context has none.
+	// Address4 and Prefix6 are not valid where the context has none. Prefix6 is a /64, the first of its link.
 	Address4    netip.Addr
 	Prefix6     netip.Prefix
 	InterfaceID [8]byte
-	// Further6 are more prefixes of its link, that it was granted.
+	// Further6 are the others of its link, each a /64: those that follow the first, or that it was granted.
 	Further6 []netip.Prefix
 	// Static are those of its addresses that are of no pool which goes round.
 	Static Types
-	// Former6 is what it had before and has until its time is over; not valid: nothing.
-	Former6 netip.Prefix
-	// Delegated6 is what a client behind the terminal has by DHCPv6; not valid: nothing.
-	Delegated6 netip.Prefix
+	// Former6 are /64 that its link had before, and that it has until their time is over.
+	Former6 []netip.Prefix
+	// Delegated6 are prefixes that clients behind the terminal have by DHCPv6.
+	Delegated6 []netip.Prefix
 	// Routes lead to what is behind it, beside that.
 	Routes []netip.Prefix
 
@@ -130,9 +130,9 @@ func (e *Engine) matches(sel *Selection, x *pdpContext) bool {
 	}
 	return !sel.Address.IsValid() ||
 		slices.ContainsFunc(e.routes[x.session], func(r Route) bool { return sel.Address.Overlaps(r.Prefix) }) ||
-		slices.ContainsFunc(e.further6(x.session, s), sel.Address.Overlaps) ||
+		slices.ContainsFunc(e.further6(s), sel.Address.Overlaps) || slices.ContainsFunc(e.former6(s), sel.Address.Overlaps) ||
 		s.has.has(TypeIPv4) && sel.Address.Contains(addr4(s.address)) ||
-		s.has.has(TypeIPv6) && (sel.Address.Overlaps(e.accessPoint(s).lease6(s)) || sel.Address.Overlaps(e.former6(x.session, s)))
+		s.has.has(TypeIPv6) && sel.Address.Overlaps(e.accessPoint(s).lease6(s))
 }
 
 // isCalled reports whether the terminal of a session has a name.
@@ -183,11 +183,8 @@ func (e *Engine) describe(h handle) ContextInfo {
 		if s.marked(markStatic6) {
 			info.Static |= TypeIPv6
 		}
-		if a := e.accessPoint(s); a.morePrefixes(s) > 0 {
-			info.Prefix6 = a.lease6(s)
-		}
-		info.Further6 = e.further6(x.session, s)
-		info.Former6, info.Delegated6 = e.former6(x.session, s), e.delegated(x.session, e.at)
+		info.Further6 = e.further6(s)
+		info.Former6, info.Delegated6 = e.former6(s), e.delegated(x.session)
 		binary.BigEndian.PutUint64(info.InterfaceID[:], s.interfaceID)
 	}
 	return info

@@ -43,7 +43,7 @@ func TestLookUp(t *testing.T) {
 	for _, x := range all {
 		id := x.ChargingID
 		selections = append(selections, Selection{ChargingID: &id}, Selection{IMSI: x.IMSI}, Selection{IMSI: x.IMSI, NSAPI: &x.NSAPI}, Selection{Number: x.MSISDN.String()}, Selection{User: x.IMSI.String()})
-		list := append(x.Routes, x.Delegated6)
+		list := append(x.Routes, x.Delegated6...)
 		if x.Address4.IsValid() {
 			list = append(list, netip.PrefixFrom(x.Address4, 32))
 		}

@@ -26,7 +26,7 @@ func (w *world) advertised() (list []netip.Prefix) {
 			w.Fatalf("%x", d.Payload)
 		}
 		if m, right := p.ICMPv6(); right && m[0] == packet.ICMPv6RouterAdvert && p.Src() == link.RouterAddress {
-			list = append(list, netip.PrefixFrom(addr6(binary.BigEndian.Uint64(p[72:]), 0), 64))
+			list = append(list, prefixAt(binary.BigEndian.Uint64(p[72:])))
 		}
 	}
 	return list
@@ -41,7 +41,7 @@ func TestLinkPrefixes(t *testing.T) {
 	first := netip.PrefixFrom(c.six(), 64).Masked()
 	var want []netip.Prefix
 	for n := range uint64(4) {
-		want = append(want, netip.PrefixFrom(addr6(prefix6(first.Addr())+n, 0), 64))
+		want = append(want, prefixAt(prefix6(first.Addr())+n))
 	}
 	w.tick(3 * time.Second)
 	if got := w.advertised(); len(got) != 8 || !slices.Equal(got[:4], want) && !slices.Equal(got[4:], want) {
@@ -62,19 +62,21 @@ func TestLinkPrefixes(t *testing.T) {
 			w.up(d, udp6(at(p), host6, 64, 0))
 			w.silent(SpoofedIPv6, before)
 		}
-		for _, p := range []netip.Prefix{netip.PrefixFrom(addr6(prefix6(first.Addr())-1, 0), 64), netip.PrefixFrom(addr6(prefix6(first.Addr())+4, 0), 64)} {
+		for _, p := range []netip.Prefix{prefixAt(prefix6(first.Addr()) - 1), prefixAt(prefix6(first.Addr()) + 4)} {
 			if up, down := w.passes(c, at(p)); up || down {
 				t.Errorf("%s, packets of %v pass: %v, %v", when, p, up, down)
 			}
 		}
 	}
 	check("at first")
-	w.e.Contexts(Selection{IMSI: testIMSI(1)}, 0, 10, func(x ContextInfo) bool {
-		if x.Prefix6 != netip.PrefixFrom(first.Addr(), 62) {
-			t.Errorf("listed as %v", x.Prefix6)
-		}
-		return true
-	})
+	for _, p := range want { // accounts tell what it is listed with, each by itself
+		w.e.Contexts(Selection{Address: p}, 0, 10, func(x ContextInfo) bool {
+			if x.IMSI != testIMSI(1) || x.Prefix6 != want[0] || !slices.Equal(x.Further6, want[1:]) {
+				t.Errorf("by %v is listed %v, with %v and %v", p, x.IMSI, x.Prefix6, x.Further6)
+			}
+			return true
+		})
+	}
 	s := testSettings()
 	fourPrefixes(&s)
 	if lost := w.succeed(s, w.e.AppendState(nil)); lost != 0 {

@@ -222,6 +222,10 @@ func (r *resuming) session() bool {
 	if !ok {
 		return false
 	}
+	had, ok := r.readFormers(in.Former)
+	if !ok {
+		return false
+	}
 	more, ok := r.readFurther(in.Further)
 	if !ok {
 		return false
@@ -246,7 +250,7 @@ func (r *resuming) session() bool {
 		if account != nil {
 			r.setAccount(sh, account)
 		}
-		r.former(sh, added, in.Former)
+		r.adoptFormers(sh, added, had)
 		r.adoptFurther(sh, added, more)
 		r.setLink(sh, added, &Grant{DNS6: dns, MTU: int(in.MTU)})
 		for a := r.accessPoint(added); len(routes) > 0; routes = routes[1:] {

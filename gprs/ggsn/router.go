@@ -19,11 +19,14 @@ func (a *APN) linkSettings(uuid [16]byte) link.Settings {
 func (e *Engine) toRouter(c call, x handle, s *session, p packet.IPv6) Reason {
 	l := e.link(s)
 	if e.accessPoint(s).said.Delegate {
-		e.delegator = delegator{e, c, x}
+		e.delegator = delegator{e: e, call: c, context: x, given: e.delegator.given[:0]}
 		l.Delegations = &e.delegator
 	}
 	b, v := e.accessPoint(s).router.Answer(c.out.Alloc(link.Room(p)), l, &s.linkState, p, c.now)
 	e.stats.Link[v]++
+	if l.Delegations != nil && e.delegator.changed {
+		e.tell(c, ContextUpdated, x, 0)
+	}
 	switch {
 	case v.Answered():
 		e.encapsulate(c, x, s, b)
@@ -63,8 +66,10 @@ func (e *Engine) advertiseFurther(s *session, x handle, l link.Link, to netip.Ad
 	for n := 1; n <= l.More+len(l.Further); n++ {
 		e.encapsulate(c, x, s, e.accessPoint(s).router.AdvertiseFurther(c.out.Alloc(packet.MinMTU), l, n, to))
 	}
-	for n := 0; l.Former.Valid > 0 && n <= l.Former.More; n++ {
-		e.encapsulate(c, x, s, e.accessPoint(s).router.AdvertiseFormer(c.out.Alloc(packet.MinMTU), l, n, to))
+	for _, f := range l.Former {
+		for n := range f.More + 1 {
+			e.encapsulate(c, x, s, e.accessPoint(s).router.AdvertiseFormer(c.out.Alloc(packet.MinMTU), l, f, n, to))
+		}
 	}
 }
 

@@ -53,7 +53,7 @@ const (
 	markHeard    // the terminal has had an answer to a Router Solicitation
 	markHanded4  // another session goes on with the address
 	markHanded6
-	markFormer  // it has another prefix besides, until the time of that is over: in Engine.formers
+	markFormer  // it has former prefixes besides, until their time is over: in Engine.formers
 	markFurther // it has further prefixes on its link: in Engine.further
 	markOwn     // it was granted name servers, or an MTU: in Engine.ownLinks
 )
@@ -225,7 +225,7 @@ func (e *Engine) dropSession(h handle, s *session, c call) {
 		delete(e.byControl, s.teid)
 	}
 	e.giveBack(s, c)
-	e.dropFormer(h, s, c)
+	e.dropFormers(h, s, anyFormer, c)
 	e.dropFurther(h, s, c)
 	if s.request != 0 {
 		e.endRequest(s.request)
@@ -392,7 +392,5 @@ func (e *Engine) newChargingID() uint32 {
 	}
 }
 
-// prefixOf is the prefix of a session as an address.
-func (s *session) prefixOf() netip.Prefix {
-	return netip.PrefixFrom(addr6(s.prefix, 0), prefixBits)
-}
+// prefixOf is the first prefix of a session's link.
+func (s *session) prefixOf() netip.Prefix { return prefixAt(s.prefix) }

@@ -33,7 +33,7 @@ type Stats struct {
 	OptionsUnanswered, OptionsUnknown uint64
 	// PoolsUnknown were named for terminals, whose access point has none of the name.
 	PoolsUnknown uint64
-	// Renumbered are sessions that got another prefix, RenumberWaits the times that none was free for one.
+	// Renumbered are prefixes that sessions got in place of others, RenumberWaits the times that none was free.
 	Renumbered, RenumberWaits uint64
 	// RoutesRefused were granted to terminals, which could not have them.
 	RoutesRefused [NumRouteFaults]uint64
@@ -73,6 +73,7 @@ type Sizes struct {
 	// Requests are those that wait for an answer, Releasing contexts that are to go.
 	Requests, Releasing int
 	Delegated           int // contexts with a delegated prefix
+	Former              int // prefixes that sessions had before, and have until their time is over
 	// Waiting are Create Requests that are to be authorized.
 	Waiting int
 	Pools   []PoolSize

@@ -11,7 +11,7 @@ import (
 )
 
 // storedMagic begins what is stored; its last octet is the version of the form.
-const storedMagic uint32 = 0x49474709
+const storedMagic uint32 = 0x4947470a
 
 // storedHeader is followed by the nodes, by the access points, by the sessions, each followed
 // by its contexts, and by leases that are held. An access point is its name behind its
@@ -60,9 +60,8 @@ type storedSession struct {
 	MSISDN                  [16]byte // digits, then zeros
 	Accounted               bool     // its account follows
 	Routes                  uint8    // that follow
-	Further, DNS            uint8    // prefixes and name servers that follow these
+	Former, Further, DNS    uint8    // prefixes and name servers that follow these
 	MTU                     uint16
-	Former                  storedFormer
 }
 
 type storedContext struct {
@@ -225,7 +224,7 @@ func (e *Engine) appendSession(b []byte, n handle, s *session, index map[handle]
 		Created: s.createdAt, APN: s.apn, Marks: s.marks & storedMarks, Why: s.why,
 		Limits: s.limits, AskedAMBR: e.askedAMBR(s),
 		Peer: index[s.peer], Account: index[s.account], Version: s.version, Has: s.has,
-		SessionLimit: int64(e.terms[n].SessionLimit), IdleLimit: int64(e.terms[n].IdleLimit), Former: e.storedFormer(n),
+		SessionLimit: int64(e.terms[n].SessionLimit), IdleLimit: int64(e.terms[n].IdleLimit),
 	}
 	if s.marked(markDeleting) {
 		r.Marks, r.Why = r.Marks|markEnding, e.requests.at(s.request).why
@@ -240,12 +239,13 @@ func (e *Engine) appendSession(b []byte, n handle, s *session, index map[handle]
 	}
 	h.Contexts += uint32(r.Contexts)
 	of := e.accounts[n]
-	r.Accounted, r.Routes, r.Further = of != nil, uint8(len(e.routes[n])), uint8(len(e.further[n].prefixes))
+	r.Accounted, r.Routes, r.Former, r.Further = of != nil, uint8(len(e.routes[n])), uint8(len(e.formers[n])), uint8(len(e.further[n].prefixes))
 	r.DNS, r.MTU = uint8(len(e.ownLinks[n].dns)), uint16(min(e.ownLinks[n].mtu, maxMTU))
 	if b = appendRecord(b, &r); of != nil {
 		b = of.appendStored(b)
 	}
-	b = e.appendOwn(e.appendFurther(e.appendRoutes(b, n), n), n)
+	b = e.appendFurther(e.appendFormers(e.appendRoutes(b, n), n), n)
+	b = e.appendOwn(b, n)
 	for x := s.first; x != 0; x = e.contexts.at(x).next {
 		b = e.appendContext(b, x, index)
 	}

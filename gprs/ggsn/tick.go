@@ -72,9 +72,7 @@ func (e *Engine) schedule(h handle, s *session, c call) {
 	if s.advertAt != 0 {
 		at = min(at, s.advertAt)
 	}
-	if s.marked(markFormer) {
-		at = min(at, e.formers[h].until)
-	}
+	at = min(at, e.nextFormer(s))
 	if to, waiting := e.changes[h]; waiting && s.request == 0 {
 		at = min(at, to.at)
 	}
@@ -106,7 +104,7 @@ func (e *Engine) sessionDue(h handle, c call) {
 			delete(e.changes, h)
 		}
 	}
-	e.formerDue(h, s, c)
+	e.formersDue(h, s, c)
 	e.advertDue(h, s, c)
 	e.interimDue(h, s, c)
 	e.recordsDue(h, s, c)

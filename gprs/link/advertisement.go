@@ -63,12 +63,13 @@ func (r *Router) AdvertiseFurther(b []byte, l Link, n int, to netip.Addr) []byte
 	return r.advertise(b, l, to)
 }
 
-// AdvertiseFormer appends an advertisement of one of the prefixes that a link had before, counted from 0, to
-// whom the one before it went: it is deprecated at once, and ends when they do (RFC 4192 section 2.3).
-func (r *Router) AdvertiseFormer(b []byte, l Link, n int, to netip.Addr) []byte {
+// AdvertiseFormer appends an advertisement of one of some prefixes that a link had before, counted from 0, to
+// whom the one before it went: it is deprecated at once, and ends when they do (RFC 4192 section 2.6.2). One that is no
+// more advertised would go on to be used by who has heard of it (RFC 9096 section 3.5).
+func (r *Router) AdvertiseFormer(b []byte, l Link, f Former, n int, to netip.Addr) []byte {
 	start := len(b)
-	valid := uint32(min(l.Former.Valid/time.Second, time.Duration(packet.Infinite-1)))
-	l.Prefix = l.Former.Prefix + uint64(n)
+	valid := uint32(min(f.Valid/time.Second, time.Duration(packet.Infinite-1)))
+	l.Prefix = f.Prefix + uint64(n)
 	b = r.advertise(b, l, to)
 	p := packet.IPv6(b[start:])
 	binary.BigEndian.PutUint32(p[advertisedPrefix-12:], valid)

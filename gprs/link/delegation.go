@@ -36,6 +36,8 @@ type Association struct {
 	IAID   uint32
 	// Exclude says that the client knows of prefixes that are left out (RFC 6603 section 5.1).
 	Exclude bool
+	// Beside are the IAIDs of all in the same message, itself included.
+	Beside []uint32
 }
 
 // Delegated is a prefix with its lifetime, from now on.
@@ -48,8 +50,8 @@ type Delegated struct {
 }
 
 const (
-	// maxAssociations is how many a message may have: an answer to all fits a packet.
-	maxAssociations = 8
+	// MaxAssociations is how many a message may have: an answer to all fits a packet.
+	MaxAssociations = 8
 	// longestAssociation is an answer to one: with a prefix and what is left out of it.
 	longestAssociation = 4 + 12 + 4 + 25 + 4 + 1 + 8
 )
@@ -76,6 +78,16 @@ func (q *question) addAssociation(code uint16, v []byte) bool {
 	}
 	q.count++
 	return true
+}
+
+// prefixIAIDs are those of the associations that ask for prefixes.
+func (q *question) prefixIAIDs() (list []uint32) {
+	for _, a := range q.associations[:q.count] {
+		if a.code == OptionIAPD {
+			list = append(list, a.iaid)
+		}
+	}
+	return list
 }
 
 // wholeOptions reports whether options within another are. Prefixes have room for what they
@@ -109,7 +121,7 @@ func (r *Router) checkStateful(q *question) Verdict {
 		return DHCPMalformed
 	case named && string(q.server) != string(r.server):
 		return DHCPOtherServer
-	case q.count > maxAssociations:
+	case q.count > MaxAssociations:
 		return DHCPTooMany
 	}
 	return none
@@ -132,17 +144,13 @@ func (r *Router) stateful(b []byte, l Link, to netip.Addr, q *question) ([]byte,
 		step = Release
 		b = appendStatus(b, 0)
 	}
-	given := false
+	given, beside := false, q.prefixIAIDs()
 	for _, a := range q.associations[:q.count] {
 		if a.code != OptionIAPD {
 			b = appendNone(b, a, step)
 			continue
 		}
-		if given && step <= Commit { // a context has one (RFC 6459 section 5.3)
-			b = appendNone(b, a, step)
-			continue
-		}
-		of := Association{q.client[4:], a.iaid, q.exclude}
+		of := Association{q.client[4:], a.iaid, q.exclude, beside}
 		var d Delegated
 		var ok bool
 		if step == Release {

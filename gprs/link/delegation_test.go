@@ -13,17 +13,22 @@ import (
 	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
-// oneDelegation has one prefix, of which 7 is the association that is bound, and 9 one that
+// oneDelegation has a prefix for each association, of which 7 is the one that is bound, and 9 one that
 // gets none.
-type oneDelegation struct{ steps []Step }
+type oneDelegation struct {
+	steps  []Step
+	beside []uint32
+}
 
 func (d *oneDelegation) Delegate(s Step, a Association) (Delegated, bool) {
-	d.steps = append(d.steps, s)
+	d.steps, d.beside = append(d.steps, s), a.Beside
 	if a.IAID == 9 || s >= Extend && a.IAID != 7 || string(a.Client) != "\x00\x03\x00\x01\x02\x00\x00\x00\x00\x01" {
 		return Delegated{}, false
 	}
 	one := Delegated{Prefix: netip.MustParsePrefix("2001:db8:6:100::/57"), Lifetime: 1000 * time.Second}
-	if a.Exclude {
+	if a.IAID == 8 {
+		one.Prefix = netip.MustParsePrefix("2001:db8:6:180::/57")
+	} else if a.Exclude {
 		one.Prefix, one.Excluded = netip.MustParsePrefix("2001:db8:dead:bee0::/59"), netip.MustParsePrefix("2001:db8:dead:beef::/64")
 	}
 	return one, true
@@ -50,8 +55,8 @@ const (
 	exclude = "0006 0002 0043"
 
 	gives7  = "0019 0029 00000007 000001f4 00000320 001a 0019 000003e8 000003e8 39 20010db8000601000000000000000000"
+	gives8  = "0019 0029 00000008 000001f4 00000320 001a 0019 000003e8 000003e8 39 20010db8000601800000000000000000"
 	leaves7 = "0019 002f 00000007 000001f4 00000320 001a 001f 000003e8 000003e8 3b 20010db8deadbee00000000000000000 0043 0002 40 78"
-	none8   = "0019 0012 00000008 00000000 00000000 000d 0002 0006"
 	none9   = "0019 0012 00000009 00000000 00000000 000d 0002 0006"
 	unbound = "0019 0012 00000008 00000000 00000000 000d 0002 0003"
 	noAddr  = "0003 0012 00000001 00000000 00000000 000d 0002 0002"
@@ -64,6 +69,7 @@ const (
 	leftOut = "0019 002f 00000007 00000000 00000000 001a 001f 00000000 00000000 3b 20010db8deadbee00000000000000000 0043 0002 40 78"
 	newOut  = "0019 002f 00000007 00000000 00000000 001a 001f 00000000 00000000 3b 20010db8deadbee00000000000000000 0043 0002 40 70"
 	emptied = "0019 002d 00000007 00000000 00000000 001a 001d 00000000 00000000 3b 20010db8deadbee00000000000000000 0043 0000"
+	strange = "0019 0012 00000007 00000000 00000000 000d 0002 0000"
 	noOut   = "0019 002f 00000007 00000000 00000000 001a 001f 00000000 00000000 39 20010db8000601000000000000000000 0043 0002 40 00"
 	alone   = "0007 0001 ff" // no other server is to be waited for
 )
@@ -85,7 +91,8 @@ func TestDelegation(t *testing.T) {
 		{"rapid commit", 1, clientID + pd7 + rapid, DHCPDelegated, "07 abcdef" + ids + gives7 + rapid},
 		{"rapid commit of nothing", 1, clientID + pd9 + rapid, DHCPReplied, "02 abcdef" + ids + none9},
 		{"no prefix", 1, clientID + pd9, DHCPReplied, "02 abcdef" + ids + none9},
-		{"a second association", 1, clientID + pd7 + pd8, DHCPDelegated, "02 abcdef" + ids + gives7 + none8 + alone},
+		{"two associations", 1, clientID + pd7 + pd8, DHCPDelegated, "02 abcdef" + ids + gives7 + gives8 + alone},
+		{"two, of which one gets none", 3, clientID + serverID + pd9 + pd8, DHCPDelegated, "07 abcdef" + ids + none9 + gives8},
 		{"addresses beside", 1, clientID + addresses + pd7, DHCPDelegated, "02 abcdef" + ids + noAddr + gives7 + alone},
 		{"addresses alone", 1, clientID + addresses + temporary, DHCPReplied, "02 abcdef" + ids + noAddr + noTemp},
 		{"solicit without a client", 1, pd7, DHCPMalformed, ""},
@@ -142,6 +149,18 @@ func TestDelegation(t *testing.T) {
 	}
 }
 
+// TestAssociationsBeside: who delegates hears of all associations of prefixes in a message.
+func TestAssociationsBeside(t *testing.T) {
+	var s State
+	var d oneDelegation
+	l := terminal
+	l.Delegations = &d
+	delegating(t).Answer(nil, l, &s, question6(DHCPServers, MessageSolicit, testutil.Unhex(t, clientID+pd8+addresses+pd7)), start)
+	if !slices.Equal(d.beside, []uint32{8, 7}) {
+		t.Errorf("%v", d.beside)
+	}
+}
+
 // TestRelease gives back what an association is bound to, and nothing else (RFC 8415 section 18.3.7): what a client
 // leaves out of it must be what it was told (RFC 6603 section 6.2).
 func TestRelease(t *testing.T) {
@@ -151,7 +170,8 @@ func TestRelease(t *testing.T) {
 		released      bool
 		answer        string
 	}{
-		{"nothing named", pd7, true, ""},
+		{"nothing named", pd7, false, ""},
+		{"an option that is no prefix", strange, false, ""},
 		{"its prefix", its, true, ""},
 		{"another prefix", another, false, ""},
 		{"not bound", pd8, false, unbound},

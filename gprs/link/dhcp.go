@@ -40,7 +40,7 @@ func (r *Router) longestReply() int {
 		n += len(o)
 	}
 	if r.delegates {
-		n += maxAssociations*longestAssociation + 4 + 6 // a rapid commit or how much it is preferred, a status
+		n += MaxAssociations*longestAssociation + 4 + 6 // a rapid commit or how much it is preferred, a status
 	}
 	return n
 }
@@ -54,7 +54,7 @@ type question struct {
 	kind           byte
 	transaction    []byte
 	client, server []byte // options with their headers; nil: not there
-	associations   [maxAssociations]association
+	associations   [MaxAssociations]association
 	count          int    // of them, and of those beyond
 	rapid          bool   // two messages are enough
 	exclude        bool   // the client wants to hear of prefixes that are left out

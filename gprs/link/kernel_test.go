@@ -52,10 +52,10 @@ func TestLinuxRenumbered(t *testing.T) {
 	n, device, news, _ := kernelTerminal(t, r)
 	serversOf(t, news)
 	l := terminal
-	l.Prefix, l.Former = terminal.Prefix+0x10000, Former{Prefix: terminal.Prefix, Valid: 3 * time.Hour}
+	l.Prefix, l.Former = terminal.Prefix+0x10000, []Former{{Prefix: terminal.Prefix, Valid: 3 * time.Hour}}
 	var s State
 	first, _ := r.Advertise(nil, l, &s, 0, time.Now())
-	if err := device.WriteBatch([][]byte{first, r.AdvertiseFormer(nil, l, 0, packet.AllNodes)}); err != nil {
+	if err := device.WriteBatch([][]byte{first, r.AdvertiseFormer(nil, l, l.Former[0], 0, packet.AllNodes)}); err != nil {
 		t.Fatal(err)
 	}
 	n.Do(t, func() error {

@@ -39,21 +39,21 @@ type Link struct {
 	Prefix, ID  uint64
 	More        int
 	Further     []uint64
-	Former      Former
+	Former      []Former
 	DNS         []netip.Addr
 	MTU         int
 	Delegations Delegations
 }
 
 // Former are prefixes that a link had before, and that the terminal is to use for nothing new:
-// the first, and how many follow it. They last for Valid; 0: there are none.
+// the first, and how many follow it. They last for Valid.
 type Former struct {
 	Prefix uint64
 	More   int
 	Valid  time.Duration
 }
 
-func (f *Former) has(high uint64) bool { return f.Valid > 0 && high-f.Prefix <= uint64(f.More) }
+func (f Former) has(high uint64) bool { return high-f.Prefix <= uint64(f.More) }
 
 // State is what is remembered of a link. The zero value is that of a new one, or of one
 // on which the router has something else to say from now on.
@@ -77,7 +77,8 @@ var answerLimit = ratelimit.PerSecond(20, 40)
 // of the prefixes.
 func (l Link) Has(a *[16]byte) bool {
 	high := binary.BigEndian.Uint64(a[:])
-	return high-l.Prefix <= uint64(l.More) || l.Former.has(high) || slices.Contains(l.Further, high) || high == linkLocal && binary.BigEndian.Uint64(a[8:]) == l.ID
+	return high-l.Prefix <= uint64(l.More) || slices.Contains(l.Further, high) || slices.ContainsFunc(l.Former, func(f Former) bool { return f.has(high) }) ||
+		high == linkLocal && binary.BigEndian.Uint64(a[8:]) == l.ID
 }
 
 // Address returns the terminal's link-local address.

@@ -286,25 +286,30 @@ func TestValidID(t *testing.T) {
 	}
 }
 
-// TestFormer deprecates a prefix that a link had before, and says when it ends; packets from it are the
+// TestFormer deprecates each prefix that a link had before, and says when it ends; packets from it are the
 // terminal's meanwhile.
 func TestFormer(t *testing.T) {
 	l := terminal
-	l.Former = Former{Prefix: 0x20010db8_00050000, More: 1, Valid: 2*time.Hour + 500*time.Millisecond}
-	got := packet.IPv6(router(t).AdvertiseFormer(nil, l, 1, packet.AllNodes))
-	want := testutil.Unhex(t, "0304 4040 00001c20 00000000 00000000 20010db8 00050001 00000000 00000000")
-	if option := got[advertisedOptions:][:32]; string(option) != string(want) {
-		t.Errorf("%x, want %x", option, want)
+	l.Former = []Former{{Prefix: 0x20010db8_00050000, More: 1, Valid: 2*time.Hour + 500*time.Millisecond}, {Prefix: 0x20010db8_00040007, Valid: 3 * time.Hour}}
+	for i, options := range []string{
+		"0304 4040 00001c20 00000000 00000000 20010db8 00050001 00000000 00000000",
+		"0304 4040 00002a30 00000000 00000000 20010db8 00040007 00000000 00000000",
+	} {
+		f := l.Former[i]
+		got := packet.IPv6(router(t).AdvertiseFormer(nil, l, f, f.More, packet.AllNodes))
+		if option, want := got[advertisedOptions:][:32], testutil.Unhex(t, options); string(option) != string(want) {
+			t.Errorf("%x, want %x", option, want)
+		}
+		if _, right := got.ICMPv6(); !right {
+			t.Error("its checksum is wrong")
+		}
 	}
-	if _, right := got.ICMPv6(); !right {
-		t.Error("its checksum is wrong")
-	}
-	for a, want := range map[string]bool{"2001:db8:5::1": true, "2001:db8:5:1::1": true, "2001:db8:5:2::1": false, "2001:db8:6:1::1": true} {
+	for a, want := range map[string]bool{"2001:db8:5::1": true, "2001:db8:5:1::1": true, "2001:db8:5:2::1": false, "2001:db8:4:7::1": true, "2001:db8:4:8::1": false, "2001:db8:6:1::1": true} {
 		if b := netip.MustParseAddr(a).As16(); l.Has(&b) != want {
 			t.Errorf("%s: %v", a, !want)
 		}
 	}
-	l.Former.Valid = 0
+	l.Former = l.Former[1:]
 	if b := netip.MustParseAddr("2001:db8:5::1").As16(); l.Has(&b) {
 		t.Error("it has no end")
 	}

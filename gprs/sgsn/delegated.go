@@ -12,7 +12,7 @@ import (
 )
 
 // maxDelegated is how many prefixes a terminal has at most, by its own client, and again by programs behind it.
-const maxDelegated = 4
+const maxDelegated = 8
 
 // overheard notes the prefixes that a program behind a link is told of by DHCPv6, since its
 // packets have them from then on.

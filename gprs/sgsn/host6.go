@@ -17,7 +17,7 @@ import (
 const (
 	solicitationInterval = 4 * time.Second
 	maxSolicitations     = 3
-	maxPrefixes          = 4
+	maxPrefixes          = 32 // sixteen that a link has, and as many that it had before
 	maxServers           = 8
 	maxNAT64             = 4
 )

@@ -116,6 +116,31 @@ func TestAdvertisement(t *testing.T) {
 	}
 }
 
+// TestSeveralPrefixes makes an address of each prefix of a link, also of those that it had before and that nothing new
+// is to begin from, up to a bound.
+func TestSeveralPrefixes(t *testing.T) {
+	w := newWorld(t, Settings{})
+	key := w.attach(gtp.V1, gtp.PDPTypeIPv6)
+	for n := range maxPrefixes + 1 {
+		r, raw := defaultRA(), prefix.As16()
+		raw[7] = byte(n)
+		if r.prefix = netip.AddrFrom16(raw); n >= maxPrefixes/2 {
+			r.valid, r.preferred = 10800, 0
+		}
+		w.advertise(key, r)
+	}
+	list := w.info(key).IPv6
+	if len(list) != maxPrefixes {
+		t.Errorf("it has %v", list)
+	}
+	for n, a := range list {
+		raw, deprecated := a.Address.As16(), a.Preferred.Equal(w.now)
+		if int(raw[7]) != n || deprecated != (n >= maxPrefixes/2) || w.e.sources[source{1, network(a.Address)}] == nil {
+			t.Errorf("number %d: %+v", n, a)
+		}
+	}
+}
+
 // TestLifetimes ends what is over, and lets no router shorten an address's life below two hours
 // (RFC 4862 section 5.5.3 e).
 func TestLifetimes(t *testing.T) {

@@ -247,6 +247,7 @@ type ra struct {
 	lifetime         uint16
 	flags            uint8
 	bitsOfRouter     uint8 // M and O
+	prefix           netip.Addr
 	bits             uint8
 	valid, preferred uint32
 	mtu              uint32
@@ -257,7 +258,7 @@ type ra struct {
 
 func defaultRA() *ra {
 	return &ra{
-		source: router, hopLimit: 255, lifetime: 64800, flags: 0x40, bits: 64, valid: 1<<32 - 1, preferred: 1<<32 - 1, mtu: 1400,
+		source: router, hopLimit: 255, lifetime: 64800, flags: 0x40, prefix: prefix, bits: 64, valid: 1<<32 - 1, preferred: 1<<32 - 1, mtu: 1400,
 		servers: []netip.Addr{netip.MustParseAddr("2001:db8::53")},
 	}
 }
@@ -267,7 +268,7 @@ func (r *ra) packet() []byte {
 	body := be.AppendUint16([]byte{64, r.bitsOfRouter}, r.lifetime)
 	body = append(body, make([]byte, 8)...)
 	if r.bits != 0 {
-		raw := prefix.As16()
+		raw := r.prefix.As16()
 		body = append(body, 3, 4, r.bits, r.flags)
 		body = be.AppendUint32(be.AppendUint32(body, r.valid), r.preferred)
 		body = append(append(body, 0, 0, 0, 0), raw[:]...)

@@ -55,8 +55,8 @@ type pdGuide struct {
 
 // pdContext is what the GGSN tells of a context.
 type pdContext struct {
-	Prefix6    netip.Prefix `json:"prefix6"`
-	Delegated6 netip.Prefix `json:"delegated6"`
+	Prefix6    netip.Prefix   `json:"prefix6"`
+	Delegated6 []netip.Prefix `json:"delegated6"`
 }
 
 func runGGSNPD(ctx context.Context, e *lab.Env) (err error) {
@@ -167,15 +167,15 @@ func (g *pdGuide) delegate(ctx context.Context) (string, error) {
 	if err := g.ask(ctx); err != nil {
 		return "", err
 	}
-	if p := g.has.Delegated6; p.Bits() != 56 || !p.Overlaps(g.has.Prefix6) {
-		return "", fmt.Errorf("the GGSN says that %v is delegated beside %v", p, g.has.Prefix6)
+	if all := g.has.Delegated6; len(all) != 1 || all[0].Bits() != 56 || !all[0].Overlaps(g.has.Prefix6) {
+		return "", fmt.Errorf("the GGSN says that %v is delegated beside %v", all, g.has.Prefix6)
 	}
-	return g.has.Delegated6.String(), nil
+	return g.has.Delegated6[0].String(), nil
 }
 
 // address gives the host an address of the LAN, which is not that of the UE's link.
 func (g *pdGuide) address(context.Context) (string, error) {
-	raw := g.has.Delegated6.Addr().As16()
+	raw := g.has.Delegated6[0].Addr().As16()
 	raw[7] |= 1 // the subnet that dhcpcd was told to take
 	router := netip.AddrFrom16(raw).Next()
 	if g.has.Prefix6.Contains(router) {
@@ -201,7 +201,7 @@ func (g *pdGuide) reach(ctx context.Context) (string, error) {
 // spoof has the UE send from an address of somebody else's prefix, which goes no further than the SGSN; what a GGSN makes
 // of such packets is for its own tests.
 func (g *pdGuide) spoof(ctx context.Context) (string, error) {
-	raw := g.has.Delegated6.Addr().As16()
+	raw := g.has.Delegated6[0].Addr().As16()
 	raw[6] ^= 1
 	alien := netip.AddrFrom16(raw).Next()
 	g.ue.Addr("lan", alien.String()+"/128")
@@ -228,7 +228,7 @@ func (g *pdGuide) restart(ctx context.Context) (string, error) {
 	if err := g.ask(ctx); err != nil {
 		return "", err
 	}
-	if g.has != before {
+	if g.has.Prefix6 != before.Prefix6 || !slices.Equal(g.has.Delegated6, before.Delegated6) {
 		return "", fmt.Errorf("the context has %+v, and had %+v", g.has, before)
 	}
 	return g.reach(ctx)

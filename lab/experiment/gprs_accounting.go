@@ -33,18 +33,21 @@ const (
 // What terminals of gprs-accounting ask for, and the prefixes that there are for 120,000 of them.
 const (
 	accountingBoth    = "both"
+	accountingPairs   = "pairs"
 	accountingRouters = "routers"
 )
 
 var (
 	accountingKinds = []guestKind{
-		{"IPv4", coreAPN(false), gtp.PDPTypeIPv4, false},
-		{"IPv6", coreAPN(true), gtp.PDPTypeIPv6, false},
-		{"IPv4v6", accountingBoth, gtp.PDPTypeIPv4v6, false},
-		{"IPv6 with a delegated prefix", accountingRouters, gtp.PDPTypeIPv6, true},
+		{name: "IPv4", apn: coreAPN(false), is: gtp.PDPTypeIPv4},
+		{name: "IPv6", apn: coreAPN(true), is: gtp.PDPTypeIPv6, prefixes: 1},
+		{name: "IPv4v6", apn: accountingBoth, is: gtp.PDPTypeIPv4v6, prefixes: 1},
+		{name: "IPv6 with two prefixes", apn: accountingPairs, is: gtp.PDPTypeIPv6, prefixes: 2},
+		{name: "IPv6 with a delegated prefix", apn: accountingRouters, is: gtp.PDPTypeIPv6, prefixes: 1, delegate: true},
 	}
 	accountingAccess = []coreAccess{
 		{accountingBoth, "pool4 = [\"10.80.0.0/12\"]\npool6 = [\"2001:db8:7000::/44\"]\n"},
+		{accountingPairs, "pool6 = [\"2001:db8:9000::/44\"]\nlink_prefixes = 2\n"},
 		{accountingRouters, "pool6 = [\"2001:db8:8000::/36\"]\ndelegate = 56\n"},
 	}
 	accountingPool6 = netip.MustParsePrefix("2001:db8:6000::/44")
@@ -219,7 +222,7 @@ func (n *accountingNet) beginServer(i int) func() error {
 // comeIn has terminals come in, while one server is killed after the other.
 func (n *accountingNet) comeIn(ctx context.Context) error {
 	all := slices.Concat(n.steady, n.open)
-	n.daemons.env.Step("%d terminals come in by RADIUS, of IPv4, IPv6, both, and IPv6 with a delegated prefix; the first server is killed and comes back, then the second.", len(all))
+	n.daemons.env.Step("%d terminals come in by RADIUS, of IPv4, IPv6, both, IPv6 with two prefixes, and IPv6 with a delegated one; the first server is killed and comes back, then the second.", len(all))
 	begin := time.Now()
 	err := n.during(ctx, len(all), func(ctx context.Context) (err error) {
 		n.found.again, err = n.enter(ctx, all)

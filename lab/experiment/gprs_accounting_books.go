@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn/ggsnrole"
@@ -54,7 +55,7 @@ func (b *books) charge(one *ggsnrole.Charge) {
 	if one.Address4.IsValid() {
 		has = append(has, one.Address4.String())
 	}
-	for _, p := range []netip.Prefix{one.Prefix6, one.Delegated6} {
+	for _, p := range slices.Concat([]netip.Prefix{one.Prefix6}, one.Further6, one.Delegated6) {
 		if p.IsValid() {
 			has = append(has, p.String())
 		}
@@ -94,7 +95,7 @@ func addressesOf(r peers.Accounting) string {
 	var has []string
 	for _, name := range []string{"Framed-IP-Address", "Framed-IPv6-Prefix", "Delegated-IPv6-Prefix"} {
 		if r[name] != "" {
-			has = append(has, r[name])
+			has = append(has, strings.ReplaceAll(r[name], ", ", " "))
 		}
 	}
 	return strings.Join(has, " ")

@@ -14,22 +14,25 @@ import (
 
 // TestBooks takes records that are told again for one, and finds what is missing, twice, altered or too much.
 func TestBooks(t *testing.T) {
-	const has = "2001:db8:6000:100::/64 2001:db8:8000:100::/56"
+	const has = "2001:db8:6000:100::/64 2001:db8:6000:101::/64 2001:db8:8000:100::/56"
 	record := func(link int, status string, octets int) peers.Accounting {
 		return peers.Accounting{
 			"Acct-Session-Id": "session" + strconv.Itoa(link), "3GPP-IMSI": guestIMSI(link), "Acct-Status-Type": status,
 			"Acct-Input-Octets": strconv.Itoa(octets), "Acct-Output-Octets": strconv.Itoa(2 * octets),
-			"Framed-IPv6-Prefix": "2001:db8:6000:100::/64", "Delegated-IPv6-Prefix": "2001:db8:8000:100::/56",
+			"Framed-IPv6-Prefix": "2001:db8:6000:100::/64, 2001:db8:6000:101::/64", "Delegated-IPv6-Prefix": "2001:db8:8000:100::/56",
 		}
 	}
 	charge := func(link int, octets uint64) *ggsnrole.Charge {
 		c := &ggsnrole.Charge{Session: "session" + strconv.Itoa(link)}
 		c.UpOctets, c.DownOctets = octets, 2*octets
-		c.Prefix6, c.Delegated6 = netip.MustParsePrefix("2001:db8:6000:100::/64"), netip.MustParsePrefix("2001:db8:8000:100::/56")
+		c.Prefix6, c.Further6 = netip.MustParsePrefix("2001:db8:6000:100::/64"), []netip.Prefix{netip.MustParsePrefix("2001:db8:6000:101::/64")}
+		c.Delegated6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:8000:100::/56")}
 		return c
 	}
 	other := charge(0, 0)
-	other.Delegated6 = netip.Prefix{}
+	other.Delegated6 = nil
+	onlyFirst, asOne := record(0, "Stop", 10), record(0, "Stop", 10)
+	onlyFirst["Framed-IPv6-Prefix"], asOne["Framed-IPv6-Prefix"] = "2001:db8:6000:100::/64", "2001:db8:6000:100::/63"
 	stopped := []peers.Accounting{record(0, "Start", 0), record(0, "Interim-Update", 3), record(0, "Stop", 10)}
 	open := []peers.Accounting{record(1, "Start", 0), record(1, "Interim-Update", 5)}
 	ten := []*ggsnrole.Charge{charge(0, 10)}
@@ -50,6 +53,8 @@ func TestBooks(t *testing.T) {
 		{name: "of an open session too much", carried: 10, charged: []*ggsnrole.Charge{charge(1, 4), charge(0, 10), charge(1, 5)}, charges: 3},
 		{name: "one charged twice", carried: 10, charged: []*ggsnrole.Charge{charge(0, 10), charge(0, 10)}, charges: 30},
 		{name: "the last charging record without a prefix", carried: 10, charged: []*ggsnrole.Charge{charge(0, 10), other}, addresses: 1},
+		{name: "the Stop without a prefix of the link", less: 3, more: []peers.Accounting{stopped[0], onlyFirst}, carried: 10, charged: ten, addresses: 1},
+		{name: "the Stop with both prefixes as one", less: 3, more: []peers.Accounting{stopped[0], asOne}, carried: 10, charged: ten, addresses: 1},
 		{name: "the Stop is told again", more: []peers.Accounting{record(0, "Stop", 10)}, carried: 10, charged: ten, repeated: 1},
 		{name: "the Stop is told again, otherwise", more: []peers.Accounting{record(0, "Stop", 11)}, carried: 11, charged: []*ggsnrole.Charge{charge(0, 11)}, repeated: 1, changed: 1},
 		{name: "an Interim-Update comes late", more: []peers.Accounting{record(0, "Interim-Update", 3)}, carried: 10, charged: ten},

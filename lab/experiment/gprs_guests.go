@@ -37,13 +37,14 @@ type guests struct {
 	done     atomic.Int64 // of what goes on: see during
 	arrived  struct{ up, down atomic.Uint64 }
 	sent     struct{ up, down uint64 } // packets
-	linked   uint64                    // guests of IPv6 that have come in
+	linked   uint64                    // prefixes of the links of guests that have come in
 }
 
 // guestKind is what guests ask for. Guests of several kinds take turns.
 type guestKind struct {
 	name, apn string
 	is        gtp.PDPType
+	prefixes  int  // of its link: of IPv6 at least one
 	delegate  bool // a prefix for a network behind, too
 }
 
@@ -157,15 +158,12 @@ func (g *guests) entered(one *guest, e *sgsn.Event) bool {
 	}
 	x, there := g.engine.Context(e.Key)
 	kind := g.kinds[e.Link%len(g.kinds)]
-	six := kind.is != gtp.PDPTypeIPv4
-	if !there || six && len(x.IPv6) == 0 || kind.delegate && len(x.Delegated) == 0 {
+	if !there || len(x.IPv6) < kind.prefixes || kind.delegate && len(x.Delegated) == 0 {
 		return false
 	}
 	e.Cause = gtp.CauseAccepted // an advertisement has none
 	one.settle(&x, e.Link)
-	if six {
-		g.linked++
-	}
+	g.linked += uint64(kind.prefixes)
 	return true
 }
 
@@ -190,7 +188,7 @@ func (one *guest) settle(x *sgsn.Info, link int) {
 	one.has = strings.Join(has, " ")
 }
 
-// quiet waits until the third advertisement of each guest of IPv6 has come, beside the one that it has asked for: then
+// quiet waits until the third advertisement of each prefix has come, beside the one that its guest has asked for: then
 // the next is far away (RFC 4861 section 6.2.4), and nothing is on its way when a context ends.
 func (g *guests) quiet(ctx context.Context) error {
 	return poll(ctx, guestPatience, accountingLook, func(context.Context) (bool, error) {

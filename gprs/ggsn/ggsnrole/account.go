@@ -82,24 +82,20 @@ func (a *asker) attributes(e *ggsn.Event) (to radius.Attributes) {
 	return to
 }
 
-// addresses adds those of a terminal, the prefix that is delegated to it, and the routes to what is behind
+// addresses adds those of a terminal, the prefixes that are delegated to it, and the routes to what is behind
 // it: by way of its own address, which zero stands for (RFC 2865 section 5.22).
 func addresses(to *radius.Attributes, x *ggsn.ContextInfo) {
 	if x.Address4.IsValid() {
 		to.Octets(radius.FramedIPAddress, x.Address4.AsSlice())
 	}
 	if x.Prefix6.IsValid() {
-		to.Prefix(radius.FramedIPv6Prefix, x.Prefix6)
-		for _, p := range x.Further6 { // there may be several (RFC 3162 section 3)
+		for _, p := range onLink(x) { // there may be several (RFC 3162 section 3)
 			to.Prefix(radius.FramedIPv6Prefix, p)
-		}
-		if x.Former6.IsValid() {
-			to.Prefix(radius.FramedIPv6Prefix, x.Former6)
 		}
 		to.Octets(radius.FramedInterfaceID, x.InterfaceID[:])
 	}
-	if x.Delegated6.IsValid() {
-		to.Prefix(radius.DelegatedIPv6Prefix, x.Delegated6)
+	for _, p := range x.Delegated6 { // likewise (RFC 4818 section 3)
+		to.Prefix(radius.DelegatedIPv6Prefix, p)
 	}
 	for _, p := range x.Routes {
 		if p.Addr().Is4() {

@@ -55,7 +55,7 @@ func told(kind ggsn.EventKind, end ggsn.End) ggsn.Event {
 		Context: ggsn.ContextInfo{
 			IMSI: imsi, MSISDN: msisdn, NSAPI: 5, APN: "internet", Type: gtp.PDPTypeIPv4v6,
 			Address4: netip.MustParseAddr("10.45.0.1"), Prefix6: netip.MustParsePrefix("2001:db8:6000:1::/64"), InterfaceID: [8]byte{7: 9},
-			Delegated6: netip.MustParsePrefix("2001:db8:6000:100::/56"), PeerControl: netip.MustParseAddr("192.0.2.7"),
+			Delegated6: []netip.Prefix{netip.MustParsePrefix("2001:db8:6000:100::/56")}, PeerControl: netip.MustParseAddr("192.0.2.7"),
 			ChargingID: 0xabcd, QoS: qos, Created: began,
 			Up: ggsn.Traffic{Packets: 3, Octets: 1<<32 + 5}, Down: ggsn.Traffic{Packets: 2, Octets: 7},
 			Account: &ggsn.Account{
@@ -259,10 +259,11 @@ func TestAccountingOrder(t *testing.T) {
 	}
 }
 
-// TestAccountingRenumbered tells of both prefixes of a context.
+// TestAccountingRenumbered tells of all prefixes of a context, former ones last.
 func TestAccountingRenumbered(t *testing.T) {
 	x := told(ggsn.ContextUpdated, 0).Context
-	x.Former6 = netip.MustParsePrefix("2001:db8:5000:1::/64")
+	x.Further6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:6000:9::/64")}
+	x.Former6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:5000:1::/64"), netip.MustParsePrefix("2001:db8:4000:7::/64")}
 	var to radius.Attributes
 	addresses(&to, &x)
 	var got []netip.Prefix
@@ -270,7 +271,7 @@ func TestAccountingRenumbered(t *testing.T) {
 		p, _ := radius.ParsePrefix(value)
 		got = append(got, p)
 	}
-	if !slices.Equal(got, []netip.Prefix{x.Prefix6, x.Former6}) {
+	if !slices.Equal(got, slices.Concat([]netip.Prefix{x.Prefix6}, x.Further6, x.Former6)) {
 		t.Errorf("told %v", got)
 	}
 }

@@ -47,7 +47,7 @@ func partial() ggsn.Record {
 // closedLine and partialLine are these as they are written, but for the number before them.
 const (
 	chargedContext = `"session":"C00002010000ABCD-6B0970C0","node":"ggsn","ggsn":["192.0.2.1"],"network_initiated":false,"imsi":"240010000000003","nsapi":5,"msisdn":"15550100",` +
-		`"gtp_version":0,"apn":"internet","type":"IPv4v6","address4":"10.45.0.1","prefix6":"2001:db8:6000:1::/64","further6":["2001:db8:6000:2::/64","2001:db8:6000:3::/64"],"delegated6":"2001:db8:6000:100::/56",`
+		`"gtp_version":0,"apn":"internet","type":"IPv4v6","address4":"10.45.0.1","prefix6":"2001:db8:6000:1::/64","further6":["2001:db8:6000:2::/64","2001:db8:6000:3::/64"],"delegated6":["2001:db8:6000:100::/56"],`
 	chargedCounts = `"sgsn_user_plane":"","teid_control":0,"teid_data":0,"sgsn_teid_control":0,"sgsn_teid_data":0,"charging_id":43981,` +
 		`"up_packets":3,"up_octets":4294967301,"down_packets":2,"down_octets":7,"dscp":0,"up_dropped":0,"down_dropped":0,` +
 		`"created":"2026-11-27T12:00:00Z","last_seen":"0001-01-01T00:00:00Z",`

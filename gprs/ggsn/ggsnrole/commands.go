@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,12 +80,12 @@ type Context struct {
 	Type     string       `json:"type"`
 	Address4 netip.Addr   `json:"address4,omitzero"`
 	Prefix6  netip.Prefix `json:"prefix6,omitzero"`
-	// Further6 are more prefixes of its link.
+	// Further6 are the prefixes of its link beside that.
 	Further6 []netip.Prefix `json:"further6,omitempty"`
-	// Former6 is what it had before, until that is over.
-	Former6 netip.Prefix `json:"former6,omitzero"`
-	// Delegated6 is what a router behind the terminal has.
-	Delegated6 netip.Prefix `json:"delegated6,omitzero"`
+	// Former6 are those that it had before, until they are over.
+	Former6 []netip.Prefix `json:"former6,omitempty"`
+	// Delegated6 are what routers behind the terminal have.
+	Delegated6 []netip.Prefix `json:"delegated6,omitempty"`
 	// Routes lead to what else is behind it.
 	Routes []netip.Prefix `json:"routes,omitempty"`
 	SGSN   netip.Addr     `json:"sgsn"`
@@ -139,16 +140,7 @@ func (l Contexts) Write(w io.Writer) {
 		if c.Prefix6.IsValid() {
 			addresses = append(addresses, c.Prefix6.String())
 		}
-		for _, p := range c.Further6 {
-			addresses = append(addresses, p.String())
-		}
-		if c.Former6.IsValid() {
-			addresses = append(addresses, c.Former6.String())
-		}
-		if c.Delegated6.IsValid() {
-			addresses = append(addresses, c.Delegated6.String())
-		}
-		for _, p := range c.Routes {
+		for _, p := range slices.Concat(c.Further6, c.Former6, c.Delegated6, c.Routes) {
 			addresses = append(addresses, p.String())
 		}
 		linked := "-"

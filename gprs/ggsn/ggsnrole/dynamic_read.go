@@ -26,8 +26,8 @@ type named struct {
 	user        *string
 	number      *string // Calling-Station-Id
 	address     netip.Addr
-	prefix      netip.Prefix
-	host        netip.Addr // in the prefix of its terminal
+	prefixes    []netip.Prefix // each of its terminal's link
+	host        netip.Addr     // in one of these
 	interfaceID []byte
 }
 
@@ -42,13 +42,17 @@ func (n *named) matches(x *ggsn.ContextInfo, node netip.Addr, by UserName) bool 
 		n.user != nil && *n.user != userName(&known, by),
 		n.number != nil && *n.number != x.MSISDN.String(),
 		n.address.IsValid() && n.address != x.Address4,
-		n.prefix.IsValid() && n.prefix != x.Prefix6 && n.prefix != x.Former6 && !slices.Contains(x.Further6, n.prefix),
-		n.host.IsValid() && !x.Prefix6.Contains(n.host) && !x.Former6.Contains(n.host) &&
-			!slices.ContainsFunc(x.Further6, func(p netip.Prefix) bool { return p.Contains(n.host) }),
+		slices.ContainsFunc(n.prefixes, func(p netip.Prefix) bool { return !slices.Contains(onLink(x), p) }),
+		n.host.IsValid() && !slices.ContainsFunc(onLink(x), func(p netip.Prefix) bool { return p.Contains(n.host) }),
 		n.interfaceID != nil && !bytes.Equal(n.interfaceID, x.InterfaceID[:]):
 		return false
 	}
 	return true
+}
+
+// onLink are the prefixes that the link of a context has or had.
+func onLink(x *ggsn.ContextInfo) []netip.Prefix {
+	return slices.Concat([]netip.Prefix{x.Prefix6}, x.Further6, x.Former6)
 }
 
 // read reads a request: the contexts that it names, and what is to become of them. The cause is why
@@ -57,7 +61,7 @@ func (d *dynamic) read(code radius.Code, asked *radius.Attributes) (who *named, 
 	who, change = new(named), new(ggsn.Amendment)
 	seen := map[radius.Type]bool{}
 	for _, t := range asked.Types() {
-		several := t == radius.ProxyState || t == radius.Class || t == radius.VendorSpecific
+		several := t == radius.ProxyState || t == radius.Class || t == radius.VendorSpecific || t == radius.FramedIPv6Prefix
 		if seen[t] && !several {
 			return nil, nil, radius.InvalidRequest
 		}
@@ -117,11 +121,13 @@ func (d *dynamic) readOne(code radius.Code, asked *radius.Attributes, t radius.T
 			who.Address = netip.PrefixFrom(who.address, 32)
 		}
 	case radius.FramedIPv6Prefix:
-		who.prefix, ok = asked.FindPrefix(t)
-		who.some = true
-		if ok { // of which the first /64 is the terminal's at any rate
-			who.Address = netip.PrefixFrom(who.prefix.Addr(), max(who.prefix.Bits(), 64))
+		for _, v := range asked.All(t) { // as many as accounts are told (RFC 5176 section 3.6)
+			p, valid := radius.ParsePrefix(v)
+			if ok = ok && valid; valid {
+				who.prefixes, who.Address = append(who.prefixes, p), netip.PrefixFrom(p.Addr(), max(p.Bits(), 64))
+			}
 		}
+		who.some = true
 	case radius.FramedIPv6Address: // of a host in the terminal's prefix
 		var a netip.Addr
 		a, ok = asked.FindAddress(t)

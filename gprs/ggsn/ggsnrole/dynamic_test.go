@@ -33,22 +33,30 @@ func dynamicNode(t *testing.T) *dynamic {
 	return d
 }
 
+// prefixesOf are prefixes of a link.
+func prefixesOf(list ...netip.Prefix) func(*radius.Attributes) {
+	return func(a *radius.Attributes) {
+		for _, p := range list {
+			a.Prefix(radius.FramedIPv6Prefix, p)
+		}
+	}
+}
+
 // TestDynamicNames has each attribute name the context that has it, and no other.
 func TestDynamicNames(t *testing.T) {
 	d, x := dynamicNode(t), told(ggsn.ContextUpdated, 0).Context
+	further, former := netip.MustParsePrefix("2001:db8:6000:9::/64"), netip.MustParsePrefix("2001:db8:5000:1::/64")
+	x.Further6, x.Former6 = []netip.Prefix{further}, []netip.Prefix{former}
 	session := sessionID(d.at[0], x.ChargingID, x.Created)
 	for what, one := range map[string]struct{ right, wrong func(*radius.Attributes) }{
-		"Acct-Session-Id":    {text(radius.AcctSessionID, session), text(radius.AcctSessionID, session[:len(session)-1]+"F")},
-		"User-Name":          {text(radius.UserName, "nemo"), text(radius.UserName, "Nemo")},
-		"Calling-Station-Id": {text(radius.CallingStationID, "15550100"), text(radius.CallingStationID, "15550101")},
-		"Framed-IP-Address":  {ofHost(radius.FramedIPAddress, "10.45.0.1"), ofHost(radius.FramedIPAddress, "10.45.0.2")},
-		"Framed-IPv6-Prefix": {
-			func(a *radius.Attributes) { a.Prefix(radius.FramedIPv6Prefix, x.Prefix6) },
-			func(a *radius.Attributes) {
-				a.Prefix(radius.FramedIPv6Prefix, netip.MustParsePrefix("2001:db8:6000::/48"))
-			},
-		},
-		"Framed-IPv6-Address": {ofHost(radius.FramedIPv6Address, "2001:db8:6000:1::7"), ofHost(radius.FramedIPv6Address, "2001:db8:6000:2::7")},
+		"Acct-Session-Id":        {text(radius.AcctSessionID, session), text(radius.AcctSessionID, session[:len(session)-1]+"F")},
+		"User-Name":              {text(radius.UserName, "nemo"), text(radius.UserName, "Nemo")},
+		"Calling-Station-Id":     {text(radius.CallingStationID, "15550100"), text(radius.CallingStationID, "15550101")},
+		"Framed-IP-Address":      {ofHost(radius.FramedIPAddress, "10.45.0.1"), ofHost(radius.FramedIPAddress, "10.45.0.2")},
+		"Framed-IPv6-Prefix":     {prefixesOf(x.Prefix6), prefixesOf(netip.MustParsePrefix("2001:db8:6000::/48"))},
+		"the former one":         {prefixesOf(former), prefixesOf(netip.MustParsePrefix("2001:db8:5000:2::/64"))},
+		"all Framed-IPv6-Prefix": {prefixesOf(x.Prefix6, further, former), prefixesOf(x.Prefix6, further, netip.MustParsePrefix("2001:db8:6000:99::/64"))},
+		"Framed-IPv6-Address":    {ofHost(radius.FramedIPv6Address, "2001:db8:6000:1::7"), ofHost(radius.FramedIPv6Address, "2001:db8:6000:2::7")},
 	} {
 		for _, right := range []bool{true, false} {
 			var a radius.Attributes
@@ -117,6 +125,7 @@ func TestDynamicRefused(t *testing.T) {
 		"no IMSI":               {radius.DisconnectRequest, attributes{of3GPP(gppIMSI, "nemo")}, radius.InvalidRequest},
 		"no NSAPI":              {radius.DisconnectRequest, attributes{nemo, of3GPP(gppNSAPI, "16")}, radius.InvalidRequest},
 		"no address":            {radius.DisconnectRequest, attributes{text(radius.FramedIPAddress, "123")}, radius.InvalidRequest},
+		"no second prefix":      {radius.DisconnectRequest, attributes{prefixesOf(netip.MustParsePrefix("2001:db8:6000:1::/64")), text(radius.FramedIPv6Prefix, "1")}, radius.InvalidRequest},
 		"no prefix":             {radius.DisconnectRequest, attributes{text(radius.FramedIPv6Prefix, "1")}, radius.InvalidRequest},
 		"another vendor":        {radius.DisconnectRequest, attributes{nemo, other}, radius.UnsupportedAttribute},
 		"a vendor's, cut short": {radius.DisconnectRequest, attributes{nemo, short}, radius.UnsupportedAttribute},

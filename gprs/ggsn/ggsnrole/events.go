@@ -42,10 +42,10 @@ func (l *eventLog) write(e *ggsn.Event) {
 		if len(x.Further6) > 0 {
 			words = append(words, "further", x.Further6)
 		}
-		if x.Former6.IsValid() {
+		if len(x.Former6) > 0 {
 			words = append(words, "former", x.Former6)
 		}
-		if x.Delegated6.IsValid() {
+		if len(x.Delegated6) > 0 {
 			words = append(words, "delegated", x.Delegated6)
 		}
 		if len(x.Routes) > 0 {

@@ -31,8 +31,9 @@ func TestAccountingOfHostileGrant(t *testing.T) {
 		e.Context.APN, e.Context.Account.User = "internet", bytes.Repeat([]byte{'u'}, 253)
 		e.Context.Account.Class = g.Class
 		e.Context.Account.Location.Value = gtp.Location{Kind: 255, Rest: bytes.Repeat([]byte{1}, 1000)}
-		for range 15 {
+		for range 16 {
 			e.Context.Further6 = append(e.Context.Further6, e.Context.Prefix6)
+			e.Context.Former6 = append(e.Context.Former6, e.Context.Prefix6)
 		}
 		e.Context.Account.CAMEL = bytes.Repeat([]byte{1}, 1000)
 		longest := gtp.Match{Address: netip.MustParseAddr("2001:db8::1"), Mask: netip.MustParseAddr("ffff:0:ffff::")}

@@ -145,7 +145,7 @@ func TestRenumberReload(t *testing.T) {
 			t.Fatalf("%v\n%s", err, text)
 		}
 		x := &all.Contexts[0]
-		return netip.MustParsePrefix(next).Contains(x.Prefix6.Addr()) && x.Former6.IsValid() && netip.MustParsePrefix(old).Contains(x.Former6.Addr())
+		return netip.MustParsePrefix(next).Contains(x.Prefix6.Addr()) && len(x.Former6) == 1 && netip.MustParsePrefix(old).Contains(x.Former6[0].Addr())
 	}
 	await(t, has) // with one of its first advertisements
 	c.manager.Expect(t, "RELOADING=1", p)

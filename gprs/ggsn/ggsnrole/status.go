@@ -48,8 +48,10 @@ type Status struct {
 	Adopted int `json:"adopted"`
 	// Workers is how many pairs of a socket and a queue serve packets.
 	Workers int `json:"workers"`
-	// Delegated is how many contexts have delegated prefixes.
+	// Delegated is how many contexts have delegated prefixes, Former how many prefixes contexts had before, and have
+	// until their time is over.
 	Delegated int `json:"delegated"`
+	Former    int `json:"former"`
 	// Pools say how full they are, Parts those of them that have named ones; Leaving are those no
 	// longer named whose addresses contexts still have.
 	Pools   []PoolUse      `json:"pools"`
@@ -83,7 +85,7 @@ func (g *GGSN) Status() any {
 		Address4: at.v4, Address6: at.v6, Blocked: g.blocked(), MissingAddresses: g.addresses.Missing(),
 		Contexts: sizes.Contexts, Sessions: sizes.Sessions, SGSNs: sizes.Peers, Releasing: sizes.Releasing,
 		MaxContexts: g.cfg.MaxContexts, Adopted: g.adopted,
-		Pools: g.cfg.poolUses(sizes.Pools), Parts: g.cfg.poolUses(sizes.Parts), Delegated: sizes.Delegated,
+		Pools: g.cfg.poolUses(sizes.Pools), Parts: g.cfg.poolUses(sizes.Parts), Delegated: sizes.Delegated, Former: sizes.Former,
 	}
 	if e := g.engine.Load(); e != nil {
 		g.loop.Do(func(time.Time, *ggsn.Output) { st.RestartCounter = e.RestartCounter() })
