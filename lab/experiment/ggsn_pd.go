@@ -256,11 +256,11 @@ func (g *pdGuide) release(ctx context.Context) (string, error) {
 	if err := g.ask(ctx); err != nil {
 		return "", err
 	}
-	if g.has.Delegated6.IsValid() {
+	if len(g.has.Delegated6) > 0 {
 		return "", fmt.Errorf("the GGSN still delegates %v; dhcpcd wrote:\n%s", g.has.Delegated6, lastLines(g.client.Log()))
 	}
 	if r, err := g.srv.Ping(ctx, lab.Ping{To: g.inside, Count: 1, Timeout: time.Second}); err == nil && r.Received() > 0 {
 		return "", fmt.Errorf("the server still reaches %v", g.inside)
 	}
-	return had.String(), nil
+	return had[0].String(), nil
 }
