@@ -372,6 +372,34 @@ func TestChangeTimer(t *testing.T) {
 	}
 }
 
+// TestManyChanges asks for more changes than fit into a packet by one after the other (RFC 5061 section 5.1.1, C5).
+func TestManyChanges(t *testing.T) {
+	const changes = 3000 // which no chunk is long enough for
+	s := authentic(t, both, 1, 1, func(*Parameters) {})
+	var list []Change
+	for range changes {
+		list = append(list, Change{PreferAddress, s.local[0]})
+	}
+	s.ask(list...)
+	done := 0
+	for serial := 0; done < changes; serial++ {
+		packets := s.take()
+		if len(packets) != 1 || packets[0].Fragment || len(packets[0].Octets) > s.a.paths[0].room() {
+			t.Fatalf("the ASCONF behind %d changes is %d packets", done, len(packets))
+		}
+		s.peer(s.ackChange(serial))
+		for _, e := range s.events {
+			if e.Kind == ChangeDone {
+				done++
+			}
+		}
+		s.events = nil
+	}
+	if s.take(); done != changes {
+		t.Errorf("%d changes are done", done)
+	}
+}
+
 // TestChangeAnswers follows what answers mean for each request (RFC 5061 section 5.1, A6 to A8).
 func TestChangeAnswers(t *testing.T) {
 	failed := func(id uint32) chunk.Answer {

@@ -167,7 +167,7 @@ func (a *Association) nextChange(now time.Time, out *Output) {
 	if c.chunk != nil || len(c.waiting) == 0 {
 		return
 	}
-	for len(c.waiting) > 0 && (len(c.out) == 0 || !a.endpoint.config.Hidden) { // a wildcard stands for one address
+	for most := a.mostRequests(); len(c.waiting) > 0 && len(c.out) < most; {
 		one := c.waiting[0]
 		if c.waiting = c.waiting[1:]; c.takesChange(one) {
 			c.out = append(c.out, one)
@@ -190,6 +190,16 @@ func (a *Association) nextChange(now time.Time, out *Output) {
 		c.path = a.changePath(nil)
 	}
 	a.sendChange(now, out)
+}
+
+// mostRequests is how many an ASCONF has at most: as many as fit into a packet (RFC 5061 section 5.1.1, C5), and behind a NAT
+// one, since a wildcard stands for one address.
+func (a *Association) mostRequests() int {
+	const one, fixed = 28, chunk.HeaderSize + 28 // a request, and what is before the first, with addresses of IPv6
+	if a.endpoint.config.Hidden {
+		return 1
+	}
+	return max((a.destination().room()-a.authSize()-fixed)/one, 1)
 }
 
 // onWire is an address of ours as a chunk has it: behind a NAT, where no one knows it, the one of all zeros (RFC 6951 section
