@@ -277,6 +277,39 @@ func TestRenumberBound(t *testing.T) {
 	}
 }
 
+// TestRenumberPart: of a link with more retired prefixes than there may be former ones, as many become others as may, and
+// the rest when those end.
+func TestRenumberPart(t *testing.T) {
+	w := newAuthorized(t, nil)
+	var list []netip.Prefix
+	for n := range uint64(12) {
+		list = append(list, prefixAt(0x20010db8_70000000+n))
+	}
+	w.enters(1, gtp.PDPTypeIPv6, Grant{Prefix6: list[0], Further6: list[1:]})
+	s := w.e.settings
+	wants := func(pool netip.Prefix, of, former int) {
+		t.Helper()
+		x, n := w.only(), 0
+		for _, p := range append(x.Further6, x.Prefix6) {
+			if pool.Contains(p.Addr()) {
+				n++
+			}
+		}
+		if n != of || len(x.Former6) != former {
+			t.Errorf("it has %v and %v, and had %v", x.Prefix6, x.Further6, x.Former6)
+		}
+	}
+	for i, of := range []int{12, maxFormer - 12} {
+		s.APNs = slices.Clone(s.APNs)
+		s.APNs[2].Pools6, s.APNs[2].Renumber = []netip.Prefix{otherPool(i)}, renumberTime
+		w.takes(s)
+		w.tick(2 * advertSpread)
+		wants(otherPool(i), of, 12+i*of)
+	}
+	w.tick(renumberTime)
+	wants(otherPool(1), 12, 2*12-maxFormer)
+}
+
 // TestRenumberFurther: each prefix of a link becomes another when its pool is taken away, the first and those that were
 // granted beside it, at once and told once; static ones stay, and those whose pool is there.
 func TestRenumberFurther(t *testing.T) {
