@@ -14,8 +14,9 @@ import (
 	"github.com/isthmus-net/isthmus/sip/ua/agent"
 )
 
-// console runs one on the loopback; orders go to in, lines come from out.
-func console(t *testing.T, name string, port uint16, call string) (in io.WriteCloser, out *bufio.Scanner, ended chan error) {
+// console runs one on the loopback; orders go to in, lines come from out, which has room for all of them: a console that waits
+// for its reader obeys nobody.
+func console(t *testing.T, name string, port uint16, call string) (in io.WriteCloser, out <-chan string, ended chan error) {
 	t.Helper()
 	a, err := agent.New(agent.Settings{
 		UA:   ua.Settings{AOR: message.URI{Scheme: "sip", User: name, Host: "example.com"}},
@@ -31,16 +32,23 @@ func console(t *testing.T, name string, port uint16, call string) (in io.WriteCl
 		ended <- (&agent.Console{Agent: a, In: orders, Out: written, Call: call}).Run(t.Context())
 		_ = written.Close()
 	}()
-	return in, bufio.NewScanner(lines), ended
+	said := make(chan string, 1000)
+	go func() {
+		defer close(said)
+		for scanner := bufio.NewScanner(lines); scanner.Scan(); {
+			said <- scanner.Text()
+		}
+	}()
+	return in, said, ended
 }
 
 // until reads lines until one has a text.
-func until(t *testing.T, out *bufio.Scanner, text string) {
+func until(t *testing.T, out <-chan string, text string) {
 	t.Helper()
 	var seen []string
-	for out.Scan() {
-		seen = append(seen, out.Text())
-		if strings.Contains(out.Text(), text) {
+	for line := range out {
+		seen = append(seen, line)
+		if strings.Contains(line, text) {
 			return
 		}
 	}
@@ -81,14 +89,6 @@ func TestConsole(t *testing.T) {
 	if err := bobIn.Close(); err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		for aliceOut.Scan() {
-		}
-	}()
-	go func() {
-		for bobOut.Scan() {
-		}
-	}()
 	for _, ended := range []chan error{aliceEnded, bobEnded} {
 		select {
 		case err := <-ended:
