@@ -49,6 +49,16 @@ func TestPing(t *testing.T) {
 	}
 }
 
+func TestParseOverruns(t *testing.T) {
+	const text = "0012d6f1 00000efd 00000053 00000000\n0016bbd0 00000d22 00000055 00000000\n"
+	if got := parseOverruns(text); got != 0xefd+0xd22 {
+		t.Errorf("%d frames, want %d", got, 0xefd+0xd22)
+	}
+	if got := parseOverruns(""); got != 0 {
+		t.Errorf("%d frames of no text", got)
+	}
+}
+
 func TestTransferIsIntact(t *testing.T) {
 	a, b := newPair(t)
 	r, err := Transfer(t.Context(), TransferConfig{Server: b, Addr: netip.MustParseAddr("2001:db8::2"), Client: a, Bytes: 1<<20 + 7})

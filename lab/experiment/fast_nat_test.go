@@ -5,6 +5,9 @@ package experiment
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,7 +88,7 @@ func pingBothWays(ctx context.Context, t *testing.T, n *teredoNet, c *teredoClie
 // program forwarded of that. No ping may be lost.
 func pingOnce(ctx context.Context, t *testing.T, n *teredoNet, c *teredoClient) (toClient, fromClient float64) {
 	t.Helper()
-	before := n.relayCounts(ctx, t)
+	before, clientBefore := n.counts(ctx, t, n.relay, "relay"), n.counts(ctx, t, c.node, "client")
 	for _, p := range []struct {
 		from *lab.Node
 		what lab.Ping
@@ -93,15 +96,12 @@ func pingOnce(ctx context.Context, t *testing.T, n *teredoNet, c *teredoClient) 
 		{c.node, lab.Ping{To: hostAddr, Count: fastPings, Interval: hostInterval, Timeout: answerWait}},
 		{n.host, lab.Ping{To: c.addr, Count: fastPings, Interval: hostInterval, Timeout: answerWait}},
 	} {
-		r, err := p.from.Ping(ctx, p.what)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.Lost() > 0 {
-			t.Fatalf("%s: %d of %d pings from %s are lost", c.kind, r.Lost(), fastPings, p.from.Name())
+		if _, err := pingAll(ctx, p.from, p.what); err != nil {
+			t.Fatalf("%s, from %s: %v; the relay counted %s, the client %s", c.kind, p.from.Name(), err,
+				changes(before, n.counts(ctx, t, n.relay, "relay")), changes(clientBefore, n.counts(ctx, t, c.node, "client")))
 		}
 	}
-	after := n.relayCounts(ctx, t)
+	after := n.counts(ctx, t, n.relay, "relay")
 	forwarded := func(way string) float64 {
 		name := "fastpath_packets_total_forward_" + way
 		return after[name] - before[name]
@@ -111,16 +111,27 @@ func pingOnce(ctx context.Context, t *testing.T, n *teredoNet, c *teredoClient) 
 	return toClient, fromClient
 }
 
-// relayCounts is what the relay has counted.
-func (n *teredoNet) relayCounts(ctx context.Context, t *testing.T) map[string]float64 {
+// counts is what the role of a node has counted.
+func (n *teredoNet) counts(ctx context.Context, t *testing.T, node *lab.Node, role string) map[string]float64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, daemonStart)
 	defer cancel()
-	values, err := n.daemons.isthmus(n.relay, "relay").values(ctx)
+	values, err := n.daemons.isthmus(node, role).values(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return values
+}
+
+// changes tells what has become more or less, in the order of names.
+func changes(before, after map[string]float64) string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		if d := after[name] - before[name]; d != 0 {
+			fmt.Fprintf(&b, "%s %+g ", name, d)
+		}
+	}
+	return b.String()
 }
 
 // receiveFrames has the far end of a node's interface, a port of a bridge, take
