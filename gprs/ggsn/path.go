@@ -102,7 +102,9 @@ func (e *Engine) releasePath(h handle, p *peer, path int, c call) {
 	}
 	for x := p.users; x != 0; {
 		u := e.contexts.at(x)
-		if e.sessions.at(u.session).version == gtp.V1 { // those of version 0 have another path
+		// Those of version 0 have another path, and those that are ordered to go do so
+		// even if their user plane comes back.
+		if s := e.sessions.at(u.session); s.version == gtp.V1 && !s.marked(markEnding) {
 			e.endLater(u.session, EndPath, c.at)
 		}
 		x = u.userNext

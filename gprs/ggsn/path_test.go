@@ -312,3 +312,21 @@ func TestPathReleased(t *testing.T) {
 		t.Errorf("ended %v", w.e.stats.Ended)
 	}
 }
+
+// TestPathReleasedOfOrdered: a session that an operator has ordered to go, and that waits for
+// its turn, goes even if its path goes and comes back before.
+func TestPathReleasedOfOrdered(t *testing.T) {
+	w := newWorld(t, nil)
+	control := w.open(1, "internet", gtp.PDPTypeIPv4).TEIDControl.Value
+	session := w.e.byControl[control]
+	for w.e.deletes.Allow(deleteLimit, w.now) {
+	}
+	w.e.Delete(Selection{}, w.now, &w.out)
+	user := w.e.contexts.at(w.e.sessions.at(session).first).user
+	w.e.releasePath(user, w.e.peers.at(user), pathUser, w.e.begin(w.now, &w.out))
+	w.ask(pathControl, gtp.Header{TEID: control}, w.updateRequest(0x7000), &gtp.UpdateResponse{})
+	w.tick(2 * deleteAgain)
+	if !w.e.sessions.at(session).marked(markDeleting) {
+		t.Error("the order is forgotten")
+	}
+}
