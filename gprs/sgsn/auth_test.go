@@ -66,17 +66,42 @@ func TestCHAP(t *testing.T) {
 	}
 }
 
+// authAnswer is what a network says to a user's proof, and what is told of that.
+type authAnswer struct {
+	name    string
+	auth    Auth
+	code    gtp.PPPCode // 0 for nothing
+	other   uint8       // what the identifier differs by
+	data    string
+	result  AuthResult
+	message string
+}
+
+// to has a user attach, and gives the answer in what change makes of a Create Response.
+func (a *authAnswer) to(w *world, v gtp.Version, change func(*gtp.CreateResponse)) gtp.TID {
+	w.t.Helper()
+	request := attachment(v, gtp.PDPTypeIPv4)
+	request.User, request.Password, request.Auth = "mig", "hemmelig", a.auth
+	key, err := w.e.Attach(request, w.now, &w.out)
+	w.order(err)
+	container := gtp.ContainerPAP
+	if a.auth == AuthCHAP {
+		container = gtp.ContainerCHAP
+	}
+	identifier := w.e.contexts[key].session.given.proof.identifier + a.other
+	w.accept(func(m *gtp.CreateResponse) {
+		change(m)
+		if a.code != 0 {
+			p, _ := gtp.NewPCO(nil).Add(container, gtp.PPP{Code: a.code, Identifier: identifier, Data: []byte(a.data)}.Append(nil))
+			m.PCO = gtp.Some(p)
+		}
+	})
+	return key
+}
+
 // TestAuthAnswers takes what is said to the own request.
 func TestAuthAnswers(t *testing.T) {
-	for _, row := range []struct {
-		name    string
-		auth    Auth
-		code    gtp.PPPCode
-		other   uint8 // what the identifier differs by
-		data    string
-		result  AuthResult
-		message string
-	}{
+	for _, row := range []authAnswer{
 		{"PAP, accepted", AuthPAP, gtp.PAPAck, 0, "\x07Welcome", AuthAccepted, "Welcome"},
 		{"PAP, refused", AuthPAP, gtp.PAPNak, 0, "\x02no", AuthRefused, "no"},
 		{"PAP, with a message cut short", AuthPAP, gtp.PAPAck, 0, "\x09Welcome", AuthAccepted, ""},
@@ -90,19 +115,7 @@ func TestAuthAnswers(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := newWorld(t, Settings{})
-			a := attachment(gtp.V1, gtp.PDPTypeIPv4)
-			a.User, a.Password, a.Auth = "mig", "hemmelig", row.auth
-			key, err := w.e.Attach(a, w.now, &w.out)
-			w.order(err)
-			container := gtp.ContainerPAP
-			if row.auth == AuthCHAP {
-				container = gtp.ContainerCHAP
-			}
-			identifier := w.e.contexts[key].session.given.proof.identifier + row.other
-			w.accept(func(m *gtp.CreateResponse) {
-				p, _ := gtp.NewPCO(nil).Add(container, gtp.PPP{Code: row.code, Identifier: identifier, Data: []byte(row.data)}.Append(nil))
-				m.PCO = gtp.Some(p)
-			})
+			key := row.to(w, gtp.V1, func(*gtp.CreateResponse) {})
 			if i := w.info(key); i.Auth != row.result || i.AuthMessage != row.message {
 				t.Errorf("%s, %q", i.Auth, i.AuthMessage)
 			}
@@ -113,15 +126,7 @@ func TestAuthAnswers(t *testing.T) {
 // TestAuthRefused tells what a terminal that is not let in has been told by the options of the refusal (TS 29.060 section
 // 7.3.2), as far as it answers its own proof.
 func TestAuthRefused(t *testing.T) {
-	for _, row := range []struct {
-		name    string
-		auth    Auth
-		code    gtp.PPPCode
-		other   uint8 // what the identifier differs by
-		data    string
-		result  AuthResult
-		message string
-	}{
+	for _, row := range []authAnswer{
 		{"PAP", AuthPAP, gtp.PAPNak, 0, "\x05go on", AuthRefused, "go on"},
 		{"CHAP", AuthCHAP, gtp.CHAPFailure, 0, "go on", AuthRefused, "go on"},
 		{"CHAP, to another proof", AuthCHAP, gtp.CHAPFailure, 1, "go on", AuthUnanswered, ""},
@@ -130,19 +135,7 @@ func TestAuthRefused(t *testing.T) {
 	} {
 		for _, v := range []gtp.Version{gtp.V0, gtp.V1} {
 			w := newWorld(t, Settings{})
-			a := attachment(v, gtp.PDPTypeIPv4)
-			a.User, a.Password, a.Auth = "mig", "hemmelig", row.auth
-			key, err := w.e.Attach(a, w.now, &w.out)
-			w.order(err)
-			identifier := w.e.contexts[key].session.given.proof.identifier + row.other
-			w.accept(func(m *gtp.CreateResponse) {
-				*m = gtp.CreateResponse{Cause: gtp.CauseUserAuthentication}
-				if row.code != 0 {
-					container := map[Auth]gtp.Container{AuthPAP: gtp.ContainerPAP, AuthCHAP: gtp.ContainerCHAP}[row.auth]
-					p, _ := gtp.NewPCO(nil).Add(container, gtp.PPP{Code: row.code, Identifier: identifier, Data: []byte(row.data)}.Append(nil))
-					m.PCO = gtp.Some(p)
-				}
-			})
+			row.to(w, v, func(m *gtp.CreateResponse) { *m = gtp.CreateResponse{Cause: gtp.CauseUserAuthentication} })
 			if about := w.event(Refused); about.Auth != row.result || about.AuthMessage != row.message || about.Cause != gtp.CauseUserAuthentication {
 				t.Errorf("GTPv%d, %s: %+v", v, row.name, about)
 			}
