@@ -225,7 +225,7 @@ func (e *Endpoint) read(s *port.Pairs) {
 // packet, or for the clock, takes more than to answer. The first packet that comes for anyone is late by a rest at most, as
 // round trips of heartbeats are.
 const (
-	rest      = 20 * time.Millisecond
+	rest      = 30 * time.Millisecond
 	restAfter = time.Second
 	// restRTO is the least RTO.Min of an endpoint that rests: with less, an answer that is late by a rest may be missed.
 	restRTO = 5 * rest
@@ -241,9 +241,9 @@ type pace struct {
 // Brisk are so many packets in a rest, of a time of many. More than floodPackets come together anyway, and a socket of a process
 // without privilege may have no room for a rest of them.
 const (
-	briskPackets = 8
-	floodPackets = 100
-	paceRests    = 12
+	briskPackets = 12
+	floodPackets = 150
+	paceRests    = 8
 )
 
 // note counts packets.

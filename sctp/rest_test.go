@@ -142,7 +142,7 @@ func TestAtRestDue(t *testing.T) {
 // quickAtRest are few associations that ask quickly.
 func quickAtRest() atRest {
 	r := atRest{associations: 300, paths: 1, farthest: 20 * time.Millisecond, par: Defaults()}
-	r.par.HeartbeatInterval, r.par.RTOInitial, r.par.RTOMin = 100*time.Millisecond, 100*time.Millisecond, 100*time.Millisecond
+	r.par.HeartbeatInterval, r.par.RTOInitial, r.par.RTOMin = 100*time.Millisecond, restRTO, restRTO
 	return r
 }
 
