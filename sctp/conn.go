@@ -35,7 +35,8 @@ type Conn struct {
 	peer      bool         // has shut down
 	restarted bool         // the peer has, and no writer knows yet
 	ended     error
-	remote    Addr // at the end
+	remote    Addr    // at the end
+	waiting   []Event // until someone asks for the channel
 	events    chan Event
 	lost      int // events, since the last one that was not
 	observer  func(time.Time, *Passage)
@@ -102,11 +103,12 @@ func (c *Conn) wake() {
 
 // end is that of the association.
 func (c *Conn) end(err error) {
-	queue := c.eventQueue()
 	c.ended, c.remote = err, c.peerAddr()
 	delete(c.endpoint.conns, c)
 	c.inbox.finish(err)
-	close(queue)
+	if c.events != nil {
+		close(c.events)
+	}
 	close(c.done)
 }
 

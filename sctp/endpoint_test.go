@@ -107,25 +107,30 @@ func TestAcceptWhileClosing(t *testing.T) {
 	accept.Wait()
 }
 
-// TestEventsAreBounded fills the queue of events, and counts what is lost.
+// TestEventsAreBounded fills the queue of events, whether someone has asked for it or not, and counts what is lost.
 func TestEventsAreBounded(t *testing.T) {
-	client, server := connect(t, onLoopback())
-	e := client.endpoint
-	turn := e.begin()
-	for range maxEvents + 10 {
-		client.tell(&assoc.Event{Kind: PathActive, Association: client.a})
-	}
-	e.finish(turn)
-	for len(client.Events()) > maxEvents/2 {
-		<-client.Events()
-	}
-	server.Abort("test")
-	var last Event
-	for ev := range client.Events() {
-		last = ev
-	}
-	if last.Kind != Failed || last.Lost < 10 || e.Stats().EventsLost < 10 {
-		t.Errorf("%+v, %d lost", last, e.Stats().EventsLost)
+	for _, asked := range []bool{true, false} {
+		client, server := connect(t, onLoopback())
+		e := client.endpoint
+		turn := e.begin()
+		for range maxEvents + 10 {
+			client.tell(&assoc.Event{Kind: PathActive, Association: client.a})
+		}
+		e.finish(turn)
+		for asked && len(client.Events()) > maxEvents/2 {
+			<-client.Events()
+		}
+		server.Abort("test")
+		<-client.done
+		var last Event
+		n := 0
+		for ev := range client.Events() {
+			last = ev
+			n++
+		}
+		if last.Kind != Failed || last.Lost < 10 || e.Stats().EventsLost < 10 || !asked && n != maxEvents {
+			t.Errorf("asked before %v: %d events, the last %+v, %d lost", asked, n, last, e.Stats().EventsLost)
+		}
 	}
 }
 

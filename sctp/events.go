@@ -52,13 +52,12 @@ const maxEvents = 32
 func (c *Conn) Events() <-chan Event {
 	c.endpoint.mu.Lock()
 	defer c.endpoint.mu.Unlock()
-	return c.eventQueue()
-}
-
-// eventQueue returns the channel, which is made when someone needs it.
-func (c *Conn) eventQueue() chan Event {
-	if c.events == nil {
+	if c.events == nil { // thousands of associations whose events nobody takes have no room for 32 each
 		c.events = make(chan Event, maxEvents)
+		for i := range c.waiting {
+			c.events <- c.waiting[i]
+		}
+		c.waiting = nil
 		if c.ended != nil {
 			close(c.events)
 		}
@@ -68,21 +67,34 @@ func (c *Conn) eventQueue() chan Event {
 
 // tell has an event wait for the user.
 func (c *Conn) tell(ev *assoc.Event) {
-	if len(c.eventQueue()) == maxEvents { // no one else puts events in
+	if len(c.waiting)+len(c.events) == maxEvents { // no one else puts events in
 		c.lost++
 		c.endpoint.eventsLost++
 		if ev.Kind != Closed && ev.Kind != Failed {
 			return
 		}
-		select { // the last one says how it has ended: the first gives way
-		case <-c.events:
-		default: // the user has taken it meanwhile
-		}
+		c.dropFirst() // the last one says how it has ended
 	}
 	e := Event{Kind: ev.Kind, Pair: ev.Pair, Reason: ev.Reason, Cause: ev.Cause, Text: ev.Text, Lost: c.lost}
 	if ev.Kind == SendFailed {
 		e.Message, e.Data = messageInfo(&ev.Data), slices.Clone(ev.Data.User)
 	}
 	c.lost = 0
+	if c.events == nil {
+		c.waiting = append(c.waiting, e)
+		return
+	}
 	c.events <- e
+}
+
+// dropFirst makes room for an event.
+func (c *Conn) dropFirst() {
+	if c.events == nil {
+		c.waiting = slices.Delete(c.waiting, 0, 1)
+		return
+	}
+	select {
+	case <-c.events:
+	default: // the user has taken it meanwhile
+	}
 }
