@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"sync"
 	"syscall"
@@ -36,14 +37,15 @@ type atRest struct {
 // peersEnv has the program of the tests be the peers of the server at that address and port.
 const peersEnv = "ISTHMUS_SCTP_PEERS"
 
-// BenchmarkAtRest says what of a processor a server takes, the kernel's part with it, that has 10,000 associations in UDP
-// over the loopback at the default HB.Interval of 30 s. The peers, each an engine with addresses and a clock of its own, are
-// another process, which does not count; over the loopback who sends a packet pays for its way up to the other's socket, where it
-// wakes nobody.
+// BenchmarkAtRest says what of a processor, the kernel's part with it, and of the heap a server takes that has 10,000
+// associations in UDP over the loopback at the default HB.Interval of 30 s. The peers, each an engine with addresses and a clock
+// of its own, are another process, which does not count; over the loopback who sends a packet pays for its way up to the other's
+// socket, where it wakes nobody.
 // They are set up over 30 s, so that heartbeats are spread as those of associations that have come one by one.
 //
 //	go test ./sctp -run - -bench AtRest/paths=2
 func BenchmarkAtRest(b *testing.B) {
+	empty := heap() // what a part leaves is gone when that of the next is looked at
 	for _, paths := range []int{1, 2} {
 		for _, farthest := range []time.Duration{0, 100 * time.Millisecond} {
 			r := atRest{associations: 10000, paths: paths, farthest: farthest, par: Defaults()}
@@ -62,6 +64,7 @@ func BenchmarkAtRest(b *testing.B) {
 				packets := float64(seen.Received + seen.Sent)
 				b.ReportMetric(0, "ns/op")
 				b.ReportMetric(used.Seconds()/seconds*100, "%core")
+				b.ReportMetric(float64(heap()-empty)/float64(r.associations), "B/association")
 				b.ReportMetric(packets/seconds, "packets/s")
 				b.ReportMetric(float64(used.Microseconds())/packets, "us/packet")
 				b.ReportMetric(float64(seen.ReceiveCalls)/seconds, "reads/s")
@@ -73,6 +76,14 @@ func BenchmarkAtRest(b *testing.B) {
 			})
 		}
 	}
+}
+
+// heap is how many octets of it are in use.
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
 
 // TestAtRest has a server of associations that ask quickly read heartbeats together when it has done nothing else for a
