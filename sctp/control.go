@@ -52,7 +52,7 @@ func (c *Conn) Parameters() Parameters {
 }
 
 // SetParameters changes the parameters of the association and of all its paths from now on. Streams, buffers, and
-// what the peer was offered stay as they are.
+// what the peer was offered stay as they are, and so does whether the endpoint rests: see [Config.Prompt].
 func (c *Conn) SetParameters(par Parameters) error {
 	return c.control("set parameters", func(t turn) error { return c.a.SetParameters(par, t.now) })
 }

@@ -107,30 +107,37 @@ func TestAcceptWhileClosing(t *testing.T) {
 	accept.Wait()
 }
 
-// TestEventsAreBounded fills the queue of events, whether someone has asked for it or not, and counts what is lost.
+// TestEventsAreBounded fills the queue of events, of which someone takes some, or none, or for which nobody has asked, and
+// counts what is lost.
 func TestEventsAreBounded(t *testing.T) {
-	for _, asked := range []bool{true, false} {
-		client, server := connect(t, onLoopback())
-		e := client.endpoint
-		turn := e.begin()
-		for range maxEvents + 10 {
-			client.tell(&assoc.Event{Kind: PathActive, Association: client.a})
-		}
-		e.finish(turn)
-		for asked && len(client.Events()) > maxEvents/2 {
-			<-client.Events()
-		}
-		server.Abort("test")
-		<-client.done
-		var last Event
-		n := 0
-		for ev := range client.Events() {
-			last = ev
-			n++
-		}
-		if last.Kind != Failed || last.Lost < 10 || e.Stats().EventsLost < 10 || !asked && n != maxEvents {
-			t.Errorf("asked before %v: %d events, the last %+v, %d lost", asked, n, last, e.Stats().EventsLost)
-		}
+	for name, c := range map[string]struct{ asked, taken bool }{"taken": {true, true}, "not taken": {true, false}, "not asked for": {}} {
+		t.Run(name, func(t *testing.T) {
+			client, server := connect(t, onLoopback())
+			confirmed(t, client, 2)
+			if c.asked {
+				client.Events()
+			}
+			e := client.endpoint
+			turn := e.begin()
+			for range maxEvents + 10 {
+				client.tell(&assoc.Event{Kind: PathActive, Association: client.a})
+			}
+			e.finish(turn)
+			for c.taken && len(client.Events()) > maxEvents/2 {
+				<-client.Events()
+			}
+			server.Abort("test")
+			<-client.done
+			var last Event
+			n := 0
+			for ev := range client.Events() {
+				last = ev
+				n++
+			}
+			if lost := int(e.Stats().EventsLost); last.Kind != Failed || last.Lost < 10 || last.Lost != lost || !c.taken && n != maxEvents {
+				t.Errorf("%d events, the last %+v, %d lost", n, last, lost)
+			}
+		})
 	}
 }
 

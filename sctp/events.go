@@ -68,9 +68,8 @@ func (c *Conn) Events() <-chan Event {
 // tell has an event wait for the user.
 func (c *Conn) tell(ev *assoc.Event) {
 	if len(c.waiting)+len(c.events) == maxEvents { // no one else puts events in
-		c.lost++
-		c.endpoint.eventsLost++
 		if ev.Kind != Closed && ev.Kind != Failed {
+			c.loseEvent()
 			return
 		}
 		c.dropFirst() // the last one says how it has ended
@@ -89,12 +88,22 @@ func (c *Conn) tell(ev *assoc.Event) {
 
 // dropFirst makes room for an event.
 func (c *Conn) dropFirst() {
+	var first Event
 	if c.events == nil {
-		c.waiting = slices.Delete(c.waiting, 0, 1)
-		return
+		first, c.waiting = c.waiting[0], slices.Delete(c.waiting, 0, 1)
+	} else {
+		select {
+		case first = <-c.events:
+		default: // the user has taken all meanwhile
+			return
+		}
 	}
-	select {
-	case <-c.events:
-	default: // the user has taken it meanwhile
-	}
+	c.lost += first.Lost
+	c.loseEvent()
+}
+
+// loseEvent counts one.
+func (c *Conn) loseEvent() {
+	c.lost++
+	c.endpoint.eventsLost++
 }

@@ -208,7 +208,9 @@ func (e *Endpoint) read(s *port.Pairs) {
 		if rests = mayRest && pace.brisk && t.now.Sub(e.engine.BusyAt()) > restAfter; rests {
 			e.resting++
 			e.rests++
-			e.doDue(t)
+			if s.Drained() { // an answer that has come is not missed
+				e.doDue(t)
+			}
 		}
 		e.finish(t)
 		switch {
