@@ -90,7 +90,8 @@ func (c *Conn) tell(ev *assoc.Event) {
 func (c *Conn) dropFirst() {
 	var first Event
 	if c.events == nil {
-		first, c.waiting = c.waiting[0], slices.Delete(c.waiting, 0, 1)
+		first = c.waiting[0] // before all others move into its place
+		c.waiting = slices.Delete(c.waiting, 0, 1)
 	} else {
 		select {
 		case first = <-c.events:
