@@ -143,7 +143,7 @@ func (p *Path) asked(now time.Time) {
 }
 
 // heartbeatMissed counts a heartbeat that was not answered in time. A path that is not confirmed, or has
-// potentially failed, is asked again at once (RFC 9260 section 5.4, RFC 7829 section 3.2, 6). It comes before a timeout of
+// potentially failed, is asked again at once (RFC 9260 section 5.4, RFC 7829 section 3.2, 6), and so is one that may be back. It comes before a timeout of
 // the same instant, which leaves nothing in flight: one silence is one error.
 func (a *Association) heartbeatMissed(p *Path, now time.Time, out *Output) {
 	if !reached(p.waitsFor, now) || !a.beats(p) {
@@ -158,7 +158,7 @@ func (a *Association) heartbeatMissed(p *Path, now time.Time, out *Output) {
 	switch {
 	case a.state == closed:
 	case p.confirmed && p.Parameters.HeartbeatInterval < 0: // this one the user has asked for
-	case p.state == Inactive || p.confirmed && p.state == Active:
+	case p.state == Inactive || p.confirmed && p.state == Active && !a.returning(p):
 		p.heartbeatAt = a.heartbeatTime(p, now)
 	default:
 		p.heartbeatAt = now
@@ -254,5 +254,5 @@ func (a *Association) answered(p *Path, after time.Duration, now time.Time, out 
 	}
 	a.answer(p, out)
 	a.startSearch(p, now)
-	a.comeBack(p, now, out)
+	a.redirect(p, now, out)
 }

@@ -4,6 +4,7 @@ package assoc
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -24,7 +25,7 @@ func (a *Association) LinkDown(local netip.Addr, now time.Time, out *Output) {
 			ch.path = a.changePath(ch.path)
 			a.sendChange(now, out)
 		}
-		if p := a.choose(out); p.usable() {
+		if p := a.choose(out); !p.down { // if it is in doubt it may still be better than one that is down
 			a.announce(p.Local, now, out)
 		}
 		if !a.windowAt.IsZero() { // what opens the peer's window may have been lost there
@@ -36,7 +37,7 @@ func (a *Association) LinkDown(local netip.Addr, now time.Time, out *Output) {
 }
 
 // LinkUp says that the link of a local address works again. Its paths are asked at once (RFC 9260 section 8.3, D);
-// when one answers that belongs to the address of the primary path, the peer is asked to send there again.
+// when one answers that or data, and belongs to the address of the primary path, the peer is asked to send there again.
 func (a *Association) LinkUp(local netip.Addr, now time.Time, out *Output) {
 	a.endpoint.begin()
 	for _, p := range a.paths {
@@ -61,11 +62,28 @@ func (a *Association) announce(local netip.Addr, now time.Time, out *Output) {
 	a.nextChange(now, out)
 }
 
-// comeBack asks the peer to send to the address of the primary path again, which has just answered. By that path it
-// asks: the one in use until now may be the longer one.
-func (a *Association) comeBack(p *Path, now time.Time, out *Output) {
-	if back := a.changes.announced; back.IsValid() && p.Local == a.primary.Local && back != p.Local && p.usable() {
+// returning reports whether the peer is to be asked to send to the address of a path again, once that has answered: it is
+// that of the primary path, and the peer was asked to send elsewhere.
+func (a *Association) returning(p *Path) bool {
+	at := a.changes.announced
+	return at.IsValid() && at != p.Local && p.Local == a.primary.Local && !p.down
+}
+
+// redirect asks the peer to send to the address of a path that has just answered, if it is the primary path, which is back,
+// or in place of an address whose link is down, when there was no other. By that path it asks: the one in use until now may
+// be the longer one.
+func (a *Association) redirect(p *Path, now time.Time, out *Output) {
+	if a.alive() && p.usable() && (a.returning(p) || a.misled()) {
 		a.choose(out)
 		a.announce(p.Local, now, out)
 	}
+}
+
+// misled reports whether the peer may send to an address whose link is down: none was there to ask for in its place.
+func (a *Association) misled() bool {
+	at := a.changes.announced
+	if !at.IsValid() {
+		at = a.primary.Local
+	}
+	return !slices.ContainsFunc(a.paths, func(p *Path) bool { return p.Local == at && !p.down })
 }

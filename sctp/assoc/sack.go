@@ -13,6 +13,7 @@ type acked struct {
 	octets   int  // of chunks that it acknowledges for the first time
 	before   int  // in flight before it
 	earliest bool // the first of those in flight is among them
+	answered bool // some of them show that the path works
 	waiting  bool // one before the chunk that is looked at is still in flight
 	late     bool // some of them were taken for lost by a timeout, and not sent again; the last of these is lateTSN
 	lateTSN  uint32
@@ -75,6 +76,11 @@ func (a *Association) takeSACK(from *Path, s *chunk.SACK, gaps bool, now time.Ti
 	}
 	a.forward(now, out)
 	a.missChange(now, out)
+	for _, p := range a.paths {
+		if p.ack.answered {
+			a.redirect(p, now, out)
+		}
+	}
 	if a.peerWindow = max(0, int(s.Window)-a.outside); a.peerWindow > 0 {
 		a.windowAt, a.windowTime = time.Time{}, 0
 	}
@@ -148,7 +154,7 @@ func (a *Association) takeChunk(c *sent, tsn uint32, now time.Time, out *Output)
 	// With more than one copy nobody knows which it was (RFC 9260 section 8.2, RFC 7829 section 3.2, 9). What timed out
 	// shows that the path worked before it did; whether it still does, its heartbeat says.
 	if !c.moved && (!late || p.Parameters.HeartbeatInterval < 0) {
-		p.heard = true
+		p.heard, p.ack.answered = true, true
 		a.answer(p, out)
 	}
 	a.probing = false
