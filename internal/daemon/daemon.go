@@ -188,11 +188,13 @@ func (d *Daemon) endpoints(ctx context.Context, group *errgroup.Group) error {
 		}
 	}
 	for _, listener := range opened {
-		server := control.NewServer(d)
-		if listener.Addr().Network() != "unix" {
-			server = metrics.NewServer(d.Version, d.metered())
-		}
-		group.Go(func() error { return serve(ctx, listener, server) })
+		group.Go(func() error { // whoever asks waits until it is made; the instances do not
+			server := control.NewServer(d)
+			if listener.Addr().Network() != "unix" {
+				server = metrics.NewServer(d.Version, d.metered())
+			}
+			return serve(ctx, listener, server)
+		})
 	}
 	return nil
 }

@@ -159,14 +159,19 @@ var globalUnicast = netip.MustParsePrefix("2000::/3")
 // has a default route (or one for 2000::/3) and a usable global address, both
 // on links other than own. Addresses in the Teredo prefixes do not count.
 func (h *Host) NativeIPv6(own []string, teredo ...netip.Prefix) (bool, error) {
-	addrs, names, err := h.addrs(netlink.FAMILY_V6)
+	addrs, err := h.handle.AddrList(nil, netlink.FAMILY_V6)
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return false, fmt.Errorf("cannot list the host's addresses: %w", err)
+	}
+	if addrs = slices.DeleteFunc(addrs, func(a netlink.Addr) bool { return !usable(a, teredo) }); len(addrs) == 0 {
+		return false, nil // of most hosts, each time that something changes
+	}
+	names, err := h.linkNames()
 	if err != nil {
 		return false, err
 	}
 	foreign := func(index int) bool { return names[index] != "" && !slices.Contains(own, names[index]) }
-	if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool {
-		return foreign(a.LinkIndex) && usable(a, teredo)
-	}) {
+	if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return foreign(a.LinkIndex) }) {
 		return false, nil
 	}
 	routes, err := h.handle.RouteList(nil, netlink.FAMILY_V6)

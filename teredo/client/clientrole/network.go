@@ -171,14 +171,16 @@ func secondaryOf(primary netip.Addr, s Secondary) netip.Addr {
 // the look-up fails, until ctx is done.
 func (c *Client) resolveServers(ctx context.Context) {
 	trouble := retry.Trouble{First: firstLookup, Last: lastLookup}
-	for {
+	for known := c.servers(); ; known = nil {
 		c.resolveOnce(ctx, &trouble)
 		wait := trouble.Wait(time.Now())
 		if wait == 0 {
 			wait = relookup
 		}
-		c.lookAround()
 		servers := c.servers()
+		if !slices.Equal(servers, known) { // else the start has looked for the way to these
+			c.lookAround()
+		}
 		c.loop.Do(func(now time.Time, out *client.Out) { c.engine.SetServers(servers, now, out) })
 		timer := time.NewTimer(wait)
 		select {
