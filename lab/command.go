@@ -5,7 +5,6 @@ package lab
 import (
 	"os"
 	"os/exec"
-	"regexp"
 	"strings"
 )
 
@@ -25,13 +24,15 @@ func Command() string {
 	return command
 }
 
-// plainWord is what a shell takes as it stands.
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
-
 // quote writes a word so that a shell takes it for one.
 func quote(word string) string {
-	if plainWord.MatchString(word) {
+	if word != "" && !strings.ContainsFunc(word, isSpecial) {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// isSpecial reports whether a shell may not take a character as it stands.
+func isSpecial(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("_@%+=:,./-", r)
 }

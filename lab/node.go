@@ -76,7 +76,7 @@ func (l *Lab) Bridge(name string) *Node {
 
 func (n *Node) create() error {
 	l := n.lab
-	if !runName.MatchString(n.name) {
+	if !isName(n.name) {
 		return fmt.Errorf("%q is no name for a node: use a to z, 0 to 9 and -", n.name)
 	}
 	l.mu.Lock()

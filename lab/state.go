@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"sort"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -108,12 +108,16 @@ func lockState(root string) (*os.File, error) {
 	return f, nil
 }
 
-var runName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
+// isName reports whether a lab or a node may be called so: by small letters, digits and hyphens, 32 at most.
+func isName(name string) bool {
+	other := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }
+	return name != "" && len(name) <= 32 && name[0] != '-' && !strings.ContainsFunc(name, other)
+}
 
 // claimRun sweeps what dead runs left and makes the directory of a new run.
 // The name gets a number behind it if a living run has it.
 func claimRun(root, name string) (dir string, state runState, err error) {
-	if !runName.MatchString(name) {
+	if !isName(name) {
 		return "", state, fmt.Errorf("%q is no name for a lab: use a to z, 0 to 9 and -", name)
 	}
 	lock, err := lockState(root)

@@ -109,7 +109,7 @@ func tryCurl(ctx context.Context, n *appNet, d appDirection) error {
 // browserConnections is how many connections a browser opens to one server.
 const browserConnections = 6
 
-var pictureTag = regexp.MustCompile(`<img src="([^"]+)">`)
+var pictureTag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`<img src="([^"]+)">`) })
 
 // tryBrowser fetches a page and then what it shows, by several connections at once
 // that stay open.
@@ -123,7 +123,7 @@ func tryBrowser(ctx context.Context, n *appNet, d appDirection) error {
 	if err != nil {
 		return err
 	}
-	tags := pictureTag.FindAllSubmatch(page, -1)
+	tags := pictureTag().FindAllSubmatch(page, -1)
 	if len(tags) != webPictures {
 		return fmt.Errorf("the page shows %d pictures, not %d", len(tags), webPictures)
 	}
@@ -158,7 +158,7 @@ func fetch(ctx context.Context, client *http.Client, url string) ([]byte, error)
 	return io.ReadAll(answer.Body)
 }
 
-var nuttcpRate = regexp.MustCompile(`= +([0-9.]+) Mbps`)
+var nuttcpRate = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`= +([0-9.]+) Mbps`) })
 
 // tryNuttcp transfers for half a second.
 func tryNuttcp(mode string) func(context.Context, *appNet, appDirection) error {
@@ -175,7 +175,7 @@ func tryNuttcp(mode string) func(context.Context, *appNet, appDirection) error {
 		if err != nil {
 			return err
 		}
-		if m := nuttcpRate.FindStringSubmatch(out); m == nil || m[1] == "0.0000" {
+		if m := nuttcpRate().FindStringSubmatch(out); m == nil || m[1] == "0.0000" {
 			return fmt.Errorf("it says %q", strings.TrimSpace(out))
 		}
 		return nil
@@ -230,7 +230,7 @@ func tryPing(ctx context.Context, n *appNet, d appDirection) error {
 }
 
 // hopLine is one line of traceroute.
-var hopLine = regexp.MustCompile(`^ *[0-9]+ +([0-9a-f.:]+|\*)`)
+var hopLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^ *[0-9]+ +([0-9a-f.:]+|\*)`) })
 
 // tryTraceroute compares the hops with the routers that are there, each to be seen once:
 // those of the IPv4 side appear by their translated addresses, those of the IPv6 side,
@@ -259,7 +259,7 @@ func tryTraceroute(args ...string) func(context.Context, *appNet, appDirection) 
 		var hops []string
 		seen := make(map[string]bool)
 		for line := range strings.Lines(string(out)) {
-			if m := hopLine.FindStringSubmatch(line); m != nil {
+			if m := hopLine().FindStringSubmatch(line); m != nil {
 				hops = append(hops, m[1])
 				seen[m[1]] = true
 			}

@@ -94,7 +94,7 @@ func (g *nat64Guide) way(ctx context.Context) (string, error) {
 	want := []netip.Addr{tourGateway6, translated(tourPrefix, tourRouter4), translated(tourPrefix, tourSite4)}
 	var hops []string
 	for line := range strings.Lines(out) {
-		if m := hopLine.FindStringSubmatch(line); m != nil {
+		if m := hopLine().FindStringSubmatch(line); m != nil {
 			hops = append(hops, m[1])
 		}
 	}
