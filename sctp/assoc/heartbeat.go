@@ -143,8 +143,8 @@ func (p *Path) asked(now time.Time) {
 }
 
 // heartbeatMissed counts a heartbeat that was not answered in time. A path that is not confirmed, or has
-// potentially failed, is asked again at once (RFC 9260 section 5.4, RFC 7829 section 3.2, 6), and so is one that may be back. It comes before a timeout of
-// the same instant, which leaves nothing in flight: one silence is one error.
+// potentially failed, is asked again at once (RFC 9260 section 5.4, RFC 7829 section 3.2, 6), and so is one that may be
+// back. It comes before a timeout of the same instant, which leaves nothing in flight: one silence is one error.
 func (a *Association) heartbeatMissed(p *Path, now time.Time, out *Output) {
 	if !reached(p.waitsFor, now) || !a.beats(p) {
 		return

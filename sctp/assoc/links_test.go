@@ -284,7 +284,7 @@ func TestLeaveToNone(t *testing.T) {
 // TestHandoversInLoss has a host go to and fro a hundred times while a hundredth of all packets is lost: each time both
 // ends send by the way that is to be used, within seconds.
 func TestHandoversInLoss(t *testing.T) {
-	for seed := range uint64(6) {
+	for seed := uint64(20); seed < 27; seed++ { // of which four lose a heartbeat of a return, or its answer
 		w, quick, first := quickAndLong(t, Defaults())
 		mover, peer, cut := w.hosts[0], w.hosts[1], false
 		dice := rand.New(rand.NewPCG(seed, 0))
