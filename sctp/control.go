@@ -107,7 +107,8 @@ func (c *Conn) RemoveAddress(local netip.Addr) error {
 	return c.change(assoc.Change{Kind: assoc.DeleteAddress, Address: local})
 }
 
-// Prefer asks the peer to send to an address of this host.
+// Prefer asks the peer to send to an address of this host. When the link of that fails it is asked to send elsewhere, until
+// the link is back: see LinkDown.
 func (c *Conn) Prefer(local netip.Addr) error {
 	return c.change(assoc.Change{Kind: assoc.PreferAddress, Address: local})
 }
@@ -125,7 +126,7 @@ func (c *Conn) LinkDown(local netip.Addr) error {
 	})
 }
 
-// LinkUp says that the link works again.
+// LinkUp says that the link works again. If the peer has left for it, it is asked to return when it has answered there.
 func (c *Conn) LinkUp(local netip.Addr) error {
 	return c.control("return", func(t turn) error {
 		if !c.hasLocal(local) {

@@ -40,7 +40,8 @@ type changes struct {
 	again   bool      // it was sent again for that
 	unknown [3]bool   // kinds that the peer does not know
 
-	announced netip.Addr // that the peer was asked to send to last, since a link had failed
+	preferred netip.Addr // that the peer was asked to send to last, by the user or since a link had failed
+	left      netip.Addr // that the peer was asked to leave since its link had failed, and is to return to
 
 	wish    netip.Addr // that the peer wants as primary, and that is not confirmed yet
 	wished  Pair       // by which it said so
@@ -117,8 +118,8 @@ func (a *Association) deletesAllButOne(list []Change) bool {
 	return true
 }
 
-// prepare makes the paths of an address that is added, by which only an ASCONF goes until the peer has it, and
-// takes the others out of use (RFC 5061 section 5.3, F1 and F4).
+// prepare makes the paths of an address that is added, by which only an ASCONF goes until the peer has it, takes those of
+// one that is deleted out of use (RFC 5061 section 5.3, F1 and F4), and notes where the peer is to send from now on.
 func (a *Association) prepare(c Change, now time.Time) {
 	switch c.Kind {
 	case AddAddress:
@@ -130,7 +131,14 @@ func (a *Association) prepare(c Change, now time.Time) {
 				}
 			}
 		}
+	case PreferAddress:
+		a.changes.preferred, a.changes.left = c.Address, netip.Addr{}
 	case DeleteAddress:
+		for _, address := range []*netip.Addr{&a.changes.preferred, &a.changes.left} {
+			if *address == c.Address {
+				*address = netip.Addr{}
+			}
+		}
 		for _, p := range a.paths {
 			if p.Local == c.Address {
 				p.use = deleting

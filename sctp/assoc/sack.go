@@ -65,7 +65,7 @@ func (a *Association) takeSACK(from *Path, s *chunk.SACK, gaps bool, now time.Ti
 		a.errors, a.arrivals.answer = 0, true
 	}
 	for _, p := range a.paths {
-		a.adjust(p, s.TSN, now)
+		a.adjust(p, s.TSN, now, out)
 	}
 	lost := a.countMisses(highest, newest, any, advanced, now)
 	if gaps {
@@ -76,11 +76,6 @@ func (a *Association) takeSACK(from *Path, s *chunk.SACK, gaps bool, now time.Ti
 	}
 	a.forward(now, out)
 	a.missChange(now, out)
-	for _, p := range a.paths {
-		if p.ack.answered {
-			a.redirect(p, now, out)
-		}
-	}
 	if a.peerWindow = max(0, int(s.Window)-a.outside); a.peerWindow > 0 {
 		a.windowAt, a.windowTime = time.Time{}, 0
 	}
@@ -160,15 +155,14 @@ func (a *Association) takeChunk(c *sent, tsn uint32, now time.Time, out *Output)
 	a.probing = false
 }
 
-// adjust brings a path's window and timer up to date (RFC 9260 sections 6.3.2 and 7.2).
-func (a *Association) adjust(p *Path, cumulative uint32, now time.Time) {
+// adjust brings a path's window and timer up to date (RFC 9260 sections 6.3.2 and 7.2), and does what is due when it has
+// answered.
+func (a *Association) adjust(p *Path, cumulative uint32, now time.Time, out *Output) {
 	if p.recovering && !before(cumulative, p.recoverTSN) {
 		p.recovering = false
 	}
 	if p.ack.octets > 0 {
 		p.grow(p.ack.octets, p.ack.before, a.fragmentRoom(p), a.sent.length == 0)
-	}
-	if p.ack.octets > 0 {
 		a.hearAnswer(p, now)
 	}
 	if p.ack.late {
@@ -179,6 +173,9 @@ func (a *Association) adjust(p *Path, cumulative uint32, now time.Time) {
 		p.t3 = time.Time{} // R2
 	case p.ack.earliest:
 		p.t3 = now.Add(p.rto) // R3
+	}
+	if p.ack.answered {
+		a.redirect(p, now, out)
 	}
 }
 
