@@ -66,7 +66,9 @@ type Client struct {
 	ports   *portMapping // nil: none wanted
 	looking sync.Mutex   // guards what follows
 	network networkState
-	unseen  retry.Trouble // of looking at the network
+	examine func() (networkState, error)
+	unseen  retry.Trouble // of that
+	blind   chan struct{} // it has failed
 
 	unserved retry.Trouble // by servers; of those who apply events alone
 }
@@ -83,7 +85,9 @@ func NewClient(cfg Settings, log *slog.Logger) (*Client, error) {
 		ready: make(chan struct{}), events: newEventQueue(), changed: make(chan struct{}, 1),
 		sockets: newRandomSockets(),
 		lookup:  lookupIPv4, resolved: map[string][]netip.Addr{},
+		unseen: retry.Trouble{First: firstLook, Last: lastLook}, blind: make(chan struct{}, 1),
 	}
+	c.examine = c.examineNetwork
 	c.dev = newDevice(cfg, log)
 	c.dev.active = c
 	c.hook = newHook(cfg.OnChange, cfg.OnChangeTimeout, log)
@@ -205,6 +209,7 @@ func (c *Client) start(ctx context.Context) (wait func() error, err error) {
 	group.Go(func() error { c.loop.RunTimer(ctx); return nil })
 	group.Go(func() error { return c.applyEvents(ctx) })
 	group.Go(func() error { return c.watchNetwork(ctx, changes) })
+	group.Go(func() error { c.lookAgain(ctx); return nil })
 	group.Go(func() error { c.watchSleep(ctx); return nil })
 	group.Go(func() error {
 		c.ports.await(ctx)

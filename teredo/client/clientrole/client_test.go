@@ -44,6 +44,26 @@ func TestClientSetsUpAndUndoes(t *testing.T) {
 	}
 }
 
+// A client whose looks at the network fail until nothing changes there any more looks again all the same.
+func TestLooksAgain(t *testing.T) {
+	r := newRig(t)
+	c, log := newClient(t)
+	examine, blind := c.examine, time.Now().Add(500*time.Millisecond)
+	c.examine = func() (networkState, error) {
+		if time.Now().Before(blind) {
+			return networkState{}, errors.New("no buffer space")
+		}
+		return examine()
+	}
+	roletest.Start(t, r.a, c)
+	if s := await(t, c, "no NAT", func(s Status) bool { return s.NAT == "no NAT" }); s.Mapped != s.Local {
+		t.Errorf("mapped %s, local %s", s.Mapped, s.Local)
+	}
+	if n := strings.Count(log.String(), "cannot examine the network"); n != 1 {
+		t.Errorf("the failure is logged %d times", n)
+	}
+}
+
 // Two clients talk over their kernels' UDP, by bubbles through the server.
 func TestClientToClient(t *testing.T) {
 	r := newRig(t)

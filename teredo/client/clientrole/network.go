@@ -22,6 +22,9 @@ const (
 	lastLookup  = time.Minute
 	// relookup is how often names are looked up again while all is well.
 	relookup = time.Hour
+
+	firstLook = 100 * time.Millisecond // wait after a failed look at the network; doubles
+	lastLook  = time.Minute
 )
 
 // networkState is what of the host's network the engine was told last.
@@ -59,10 +62,14 @@ func movesPackets(c port.Change) bool { return c.Family != 6 }
 func (c *Client) lookAround() {
 	c.looking.Lock()
 	defer c.looking.Unlock()
-	now, err := c.examineNetwork()
+	now, err := c.examine()
 	if err != nil {
 		if c.unseen.Failed(err.Error(), time.Now()) {
-			c.log.Warn("cannot examine the network", "error", err)
+			c.log.Warn("cannot examine the network; it is tried again", "error", err)
+		}
+		select {
+		case c.blind <- struct{}{}:
+		default:
 		}
 		return
 	}
@@ -86,6 +93,26 @@ func (c *Client) lookAround() {
 	}
 	if now.native && !before.native && c.cfg.Native == NativeAside {
 		c.log.Info(`this host has native IPv6, so the Teredo client steps aside; write native = "standby" to keep the address for programs that bind to it`)
+	}
+}
+
+// lookAgain looks at the network again when that has failed, until ctx is done.
+func (c *Client) lookAgain(ctx context.Context) {
+	for {
+		select {
+		case <-c.blind:
+		case <-ctx.Done():
+			return
+		}
+		c.looking.Lock()
+		wait := c.unseen.Wait(time.Now())
+		c.looking.Unlock()
+		select {
+		case <-time.After(wait):
+			c.lookAround()
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
