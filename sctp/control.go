@@ -107,8 +107,8 @@ func (c *Conn) RemoveAddress(local netip.Addr) error {
 	return c.change(assoc.Change{Kind: assoc.DeleteAddress, Address: local})
 }
 
-// Prefer asks the peer to send to an address of this host. When the link of that fails it is asked to send elsewhere, until
-// the link is back: see LinkDown.
+// Prefer asks the peer to send to an address of this host. While the link of that is down it is asked to send elsewhere:
+// see LinkDown.
 func (c *Conn) Prefer(local netip.Addr) error {
 	return c.change(assoc.Change{Kind: assoc.PreferAddress, Address: local})
 }
@@ -121,7 +121,7 @@ func (c *Conn) LinkDown(local netip.Addr) error {
 		if !c.hasLocal(local) {
 			return ErrNoAddress
 		}
-		c.a.LinkDown(local, t.now, t.Output)
+		c.a.LinkDown([]netip.Addr{local}, t.now, t.Output)
 		return nil
 	})
 }

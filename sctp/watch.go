@@ -5,26 +5,36 @@ package sctp
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/sctp/assoc"
 )
 
+// lookAgain is how long after the host could not be looked at it is looked at again.
+const lookAgain = time.Second
+
 // watch follows the host, until the endpoint is closed. Of changes that come together the last one has it looked at.
 func (e *Endpoint) watch(changes <-chan port.Change) {
+	var again <-chan time.Time
 	for news := false; ; {
 		select {
 		case c, open := <-changes:
 			if !open {
 				return
 			}
-			if news = news || c.Kind != port.RouteChanged; news && len(changes) == 0 {
-				e.look()
-				news = false
-			}
+			news = news || c.Kind != port.RouteChanged
+		case <-again:
+			news = true
 		case <-e.finished:
 			e.stopWatch()
 			return
+		}
+		if !news || len(changes) > 0 {
+			continue
+		}
+		if news, again = false, nil; e.look() != nil {
+			again = time.After(lookAgain)
 		}
 	}
 }
@@ -38,10 +48,10 @@ type hostAddresses struct {
 }
 
 // look brings the endpoint and its associations up to date with the host.
-func (e *Endpoint) look() {
+func (e *Endpoint) look() error {
 	now, err := e.listAddresses()
 	if err != nil {
-		return // the next change looks again
+		return err
 	}
 	t := e.begin()
 	if !e.closed {
@@ -54,6 +64,7 @@ func (e *Endpoint) look() {
 		}
 	}
 	e.finish(t)
+	return nil
 }
 
 // follow has an association use the addresses that the host has, as far as the peer takes that: new ones are added,
@@ -66,6 +77,7 @@ func (c *Conn) follow(before map[netip.Addr]bool, t turn) {
 	}
 	e := c.endpoint
 	var changes []assoc.Change
+	var down []netip.Addr
 	for _, a := range e.local {
 		if !slices.Contains(c.locals, a) && !a.IsLoopback() && !c.isLocalOnly() {
 			changes = append(changes, assoc.Change{Kind: assoc.AddAddress, Address: a})
@@ -74,7 +86,7 @@ func (c *Conn) follow(before map[netip.Addr]bool, t turn) {
 	for _, a := range c.locals {
 		up, there := e.present[a]
 		if !there {
-			c.a.LinkDown(a, t.now, t.Output)
+			down = append(down, a)
 			changes = append(changes, assoc.Change{Kind: assoc.DeleteAddress, Address: a})
 			continue
 		}
@@ -84,8 +96,11 @@ func (c *Conn) follow(before map[netip.Addr]bool, t turn) {
 		if up {
 			c.a.LinkUp(a, t.now, t.Output)
 		} else if c.a.Parameters().LinkEvents {
-			c.a.LinkDown(a, t.now, t.Output)
+			down = append(down, a)
 		}
+	}
+	if len(down) > 0 {
+		c.a.LinkDown(down, t.now, t.Output)
 	}
 	if e.config.HideAddresses {
 		return // the peer would not find the host by them (RFC 6951 section 5.7)

@@ -92,7 +92,7 @@ func (c *studyCase) run() (s studySeen, err error) {
 	if c.cut > 0 {
 		m.setCut(true)
 		if c.told {
-			m.a[0].LinkDown(linkAddress(0, "a"), m.now, &m.out)
+			m.a[0].LinkDown([]netip.Addr{linkAddress(0, "a")}, m.now, &m.out)
 			m.flush(0)
 		}
 		if err := stream(c.cut + time.Duration(random.Int64N(int64(c.phase)+1))); err != nil {

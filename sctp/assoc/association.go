@@ -4,6 +4,7 @@ package assoc
 
 import (
 	"bytes"
+	"net/netip"
 	"time"
 
 	"github.com/isthmus-net/isthmus/sctp/chunk"
@@ -52,8 +53,9 @@ type Association struct {
 	changes changes
 
 	par          Parameters
-	since        time.Time // when it was set up
-	tie          [2]uint32 // what a restart proves itself by (RFC 9260 section 5.2.2)
+	since        time.Time    // when it was set up
+	down         []netip.Addr // local addresses whose link is down
+	tie          [2]uint32    // what a restart proves itself by (RFC 9260 section 5.2.2)
 	verification verification
 	handshake
 }
@@ -68,7 +70,7 @@ func (e *Endpoint) newAssociation(par Parameters, port uint16, tag uint32) *Asso
 // reset forgets all but the user, what that has not read yet, the peer's port and the parameters.
 func (a *Association) reset(tag uint32) {
 	e := a.endpoint
-	*a = Association{User: a.User, endpoint: e, par: a.par, peerPort: a.peerPort, epoch: a.epoch, due: a.due, slot: a.slot, touched: a.touched, observed: a.observed, tag: tag, receiver: receiver{unread: a.unread}}
+	*a = Association{User: a.User, endpoint: e, par: a.par, peerPort: a.peerPort, epoch: a.epoch, due: a.due, slot: a.slot, touched: a.touched, observed: a.observed, down: a.down, tag: tag, receiver: receiver{unread: a.unread}}
 	a.tie = [2]uint32{e.random32() | 1, e.random32() | 1}
 	a.setFirst(e.random32())
 }

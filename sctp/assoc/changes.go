@@ -40,8 +40,9 @@ type changes struct {
 	again   bool      // it was sent again for that
 	unknown [3]bool   // kinds that the peer does not know
 
-	preferred netip.Addr // that the peer was asked to send to last, by the user or since a link had failed
-	left      netip.Addr // that the peer was asked to leave since its link had failed, and is to return to
+	target  netip.Addr // to which the peer has agreed to send last
+	home    netip.Addr // to which it is to return when the link is back: what the user prefers, or what was left first
+	refused netip.Addr // to which it has refused to send, since a link has changed last
 
 	wish    netip.Addr // that the peer wants as primary, and that is not confirmed yet
 	wished  Pair       // by which it said so
@@ -119,7 +120,7 @@ func (a *Association) deletesAllButOne(list []Change) bool {
 }
 
 // prepare makes the paths of an address that is added, by which only an ASCONF goes until the peer has it, takes those of
-// one that is deleted out of use (RFC 5061 section 5.3, F1 and F4), and notes where the peer is to send from now on.
+// one that is deleted out of use (RFC 5061 section 5.3, F1 and F4), and notes where the user wants the peer to send.
 func (a *Association) prepare(c Change, now time.Time) {
 	switch c.Kind {
 	case AddAddress:
@@ -132,13 +133,8 @@ func (a *Association) prepare(c Change, now time.Time) {
 			}
 		}
 	case PreferAddress:
-		a.changes.preferred, a.changes.left = c.Address, netip.Addr{}
+		a.changes.home = c.Address
 	case DeleteAddress:
-		for _, address := range []*netip.Addr{&a.changes.preferred, &a.changes.left} {
-			if *address == c.Address {
-				*address = netip.Addr{}
-			}
-		}
 		for _, p := range a.paths {
 			if p.Local == c.Address {
 				p.use = deleting
@@ -223,13 +219,13 @@ func (a *Association) onWire(address netip.Addr) netip.Addr {
 }
 
 // mayAsk reports whether the changes that are out may be asked for by a path. If they name no address it must come from
-// the right one.
+// the right one; a preference whose link is down may come from any, to which the peer then sends.
 func (a *Association) mayAsk(p *Path) bool {
 	if !a.endpoint.config.Hidden || len(a.changes.out) == 0 {
 		return true
 	}
 	one := a.changes.out[0]
-	return (p.Local == one.Address) != (one.Kind == DeleteAddress)
+	return (p.Local == one.Address) != (one.Kind == DeleteAddress) || one.Kind == PreferAddress && a.isDown(one.Address)
 }
 
 // known is an address of ours that the peer has (RFC 5061 section 5.3.2).
@@ -390,7 +386,26 @@ func (a *Association) conclude(c Change, cause chunk.CauseCode, now time.Time, o
 	if cause != granted {
 		kind = ChangeRefused
 	}
+	a.changes.settle(c, cause == granted)
 	a.event(out, Event{Kind: kind, Cause: cause, Pair: Pair{Local: c.Address}})
+}
+
+// settle notes where the peer sends now that it has taken a change or not.
+func (c *changes) settle(one Change, taken bool) {
+	switch {
+	case one.Kind == PreferAddress && taken:
+		c.target = one.Address
+	case one.Kind == PreferAddress:
+		if c.refused = one.Address; c.home == c.refused {
+			c.home = c.target
+		}
+	case one.Kind == DeleteAddress && taken:
+		for _, address := range [...]*netip.Addr{&c.target, &c.home} {
+			if *address == one.Address {
+				*address = netip.Addr{}
+			}
+		}
+	}
 }
 
 // removePath forgets a path, unless it is the last.
@@ -404,6 +419,9 @@ func (a *Association) removePath(p *Path) {
 	a.depose(p)
 	a.trust(p, time.Time{})
 	a.paths = slices.DeleteFunc(a.paths, func(one *Path) bool { return one == p })
+	if !slices.ContainsFunc(a.paths, func(one *Path) bool { return one.Local == p.Local }) {
+		a.down = slices.DeleteFunc(a.down, func(local netip.Addr) bool { return local == p.Local })
+	}
 	for _, kept := range []**Path{&a.primary, &a.current, &a.changes.path, &a.sackPath, &a.lastPath} {
 		if *kept == p {
 			*kept = a.alternate(a.paths[0])

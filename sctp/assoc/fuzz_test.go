@@ -229,7 +229,7 @@ func (a *Association) turnTo(path Pair, what byte, now time.Time, out *Output) {
 	case 1:
 		a.Probe(path, now, out)
 	case 2:
-		a.LinkDown(path.Local, now, out)
+		a.LinkDown([]netip.Addr{path.Local}, now, out)
 	default:
 		a.LinkUp(path.Local, now, out)
 	}

@@ -157,7 +157,7 @@ func (a *Association) heartbeatMissed(p *Path, now time.Time, out *Output) {
 	a.strike(p, p == a.current, now, out)
 	switch {
 	case a.state == closed:
-	case p.confirmed && p.Parameters.HeartbeatInterval < 0: // this one the user has asked for
+	case p.confirmed && p.Parameters.HeartbeatInterval < 0 && !a.returning(p): // this one the user has asked for
 	case p.state == Inactive || p.confirmed && p.state == Active && !a.returning(p):
 		p.heartbeatAt = a.heartbeatTime(p, now)
 	default:

@@ -8,16 +8,20 @@ import (
 	"time"
 )
 
-// LinkDown says that the link of a local address carries nothing any more. All that is in flight from there is sent
+// LinkDown says that the links of local addresses carry nothing any more. All that is in flight from there is sent
 // again at once from another address, and the peer is asked to send there (RFC 5061 section 5.4). The association keeps
-// the address: see LinkUp, and Change.
-func (a *Association) LinkDown(local netip.Addr, now time.Time, out *Output) {
+// the addresses: see LinkUp, and Change.
+func (a *Association) LinkDown(locals []netip.Addr, now time.Time, out *Output) {
 	a.endpoint.begin()
+	a.changes.refused = netip.Addr{}
 	for _, p := range a.paths {
-		if p.Local == local && !p.down {
+		if slices.Contains(locals, p.Local) && !p.down {
 			p.down = true
 			a.withdraw(p)
 			p.search.at, p.suspicion.at = time.Time{}, time.Time{}
+			if !a.isDown(p.Local) {
+				a.down = append(a.down, p.Local)
+			}
 		}
 	}
 	if a.alive() {
@@ -25,8 +29,10 @@ func (a *Association) LinkDown(local netip.Addr, now time.Time, out *Output) {
 			ch.path = a.changePath(ch.path)
 			a.sendChange(now, out)
 		}
-		if p := a.choose(out); p.carries() && !p.down && p.state != Inactive && !a.serves() {
-			a.leave(p, now, out) // if it is in doubt it may still be better than one that is down
+		// A path in doubt may still be better than one that is down. One that has failed is not asked by until it answers:
+		// each timeout of the request would count against the association.
+		if p := a.choose(out); !a.served() && p.carries() && !p.down && p.state != Inactive {
+			a.leave(p, now, out)
 		}
 		if !a.windowAt.IsZero() { // what opens the peer's window may have been lost there
 			a.ask, a.windowAt = true, time.Time{}
@@ -40,6 +46,8 @@ func (a *Association) LinkDown(local netip.Addr, now time.Time, out *Output) {
 // when one answers that or data, the peer is asked to send there again if it has left for that link.
 func (a *Association) LinkUp(local netip.Addr, now time.Time, out *Output) {
 	a.endpoint.begin()
+	a.changes.refused = netip.Addr{}
+	a.down = slices.DeleteFunc(a.down, func(one netip.Addr) bool { return one == local })
 	for _, p := range a.paths {
 		if p.Local != local || !p.down {
 			continue
@@ -52,43 +60,39 @@ func (a *Association) LinkUp(local netip.Addr, now time.Time, out *Output) {
 	a.endpoint.settle(a)
 }
 
-// preferred is the address that the peer was asked to send to last, or ours of the primary path.
-func (a *Association) preferred() netip.Addr {
-	if at := a.changes.preferred; at.IsValid() {
-		return at
+// isDown reports whether the link of a local address is down.
+func (a *Association) isDown(local netip.Addr) bool { return slices.Contains(a.down, local) }
+
+// asked is the address that the peer was asked to send to last, and has not refused; the zero Addr if it sends where it likes.
+func (a *Association) asked() netip.Addr {
+	for _, list := range [...][]Change{a.changes.waiting, a.changes.out} {
+		for _, c := range slices.Backward(list) {
+			if c.Kind == PreferAddress {
+				return c.Address
+			}
+		}
 	}
-	return a.primary.Local
+	return a.changes.target
 }
 
-// serves reports whether the peer is known to send to an address that works.
-func (a *Association) serves() bool {
-	at := a.changes.preferred
+// served reports whether the peer was asked to send to an address by which we may send, too.
+func (a *Association) served() bool {
+	at := a.asked()
 	return slices.ContainsFunc(a.paths, func(p *Path) bool { return p.Local == at && p.usable() })
 }
 
-// misled reports whether the peer may send to an address whose link is down: none was there to ask for in its place.
+// misled reports whether the peer may send to an address whose link is down.
 func (a *Association) misled() bool {
-	at, down := a.preferred(), false
-	for _, p := range a.paths {
-		if p.Local == at && !p.down {
-			return false
-		}
-		down = down || p.Local == at
+	if at := a.asked(); at.IsValid() {
+		return a.isDown(at)
 	}
-	return down
-}
-
-// leave asks the peer to send to the address of a path, until the link of the one to which it sends now is back.
-func (a *Association) leave(p *Path, now time.Time, out *Output) {
-	if ch := &a.changes; a.misled() && !ch.left.IsValid() {
-		ch.left = a.preferred()
-	}
-	a.announce(p.Local, now, out)
+	return len(a.down) > 0
 }
 
 // returning reports whether the peer is to be asked to send to the address of a path again, once that has answered.
 func (a *Association) returning(p *Path) bool {
-	return p.Local == a.changes.left && !p.down && a.takesPreference()
+	home := a.changes.home
+	return p.Local == home && !p.down && a.asked() != home && a.mayPrefer(home)
 }
 
 // redirect asks the peer to send to the address of a path that has just answered, if its link is back and the peer left it
@@ -97,23 +101,34 @@ func (a *Association) redirect(p *Path, now time.Time, out *Output) {
 	switch {
 	case !a.alive() || !p.usable():
 	case a.returning(p):
-		a.changes.left = netip.Addr{}
 		a.choose(out) // the way in use until now may be the longer one, and the peer is asked by this
-		a.announce(p.Local, now, out)
+		a.prefer(p.Local, now, out)
 	case a.misled():
 		a.leave(a.choose(out), now, out)
 	}
 }
 
-// takesPreference reports whether the peer can be asked where to send.
-func (a *Association) takesPreference() bool { return a.addresses && !a.changes.unknown[PreferAddress] }
-
-// announce asks the peer to send to an address of ours, if it takes that and was asked otherwise.
-func (a *Association) announce(local netip.Addr, now time.Time, out *Output) {
-	if a.changes.preferred == local || !a.takesPreference() {
-		return
+// leave asks the peer to send to the address of a path, until the one to which it is to send is back.
+func (a *Association) leave(p *Path, now time.Time, out *Output) {
+	ch := &a.changes
+	if !ch.home.IsValid() {
+		ch.home = a.asked()
 	}
-	a.changes.preferred = local
-	a.changes.waiting = append(a.changes.waiting, Change{PreferAddress, local})
-	a.nextChange(now, out)
+	if !ch.home.IsValid() {
+		ch.home = a.primary.Local
+	}
+	a.prefer(p.Local, now, out)
+}
+
+// prefer asks the peer to send to an address of ours, if it takes that and was asked otherwise.
+func (a *Association) prefer(local netip.Addr, now time.Time, out *Output) {
+	if a.asked() != local && a.mayPrefer(local) {
+		a.changes.waiting = append(a.changes.waiting, Change{PreferAddress, local})
+		a.nextChange(now, out)
+	}
+}
+
+// mayPrefer reports whether the peer can be asked to send to an address of ours, and has not just refused that.
+func (a *Association) mayPrefer(local netip.Addr) bool {
+	return a.addresses && !a.changes.unknown[PreferAddress] && a.changes.refused != local
 }

@@ -27,7 +27,7 @@ func testLinkDownAndUp(t *testing.T, sender int) {
 	h.talkFor(time.Second, 5*time.Millisecond, &sent)
 	other.gap = 0
 	w.lost = cutFirst
-	mover.a.LinkDown(dual()[0][0], w.now, &mover.out)
+	mover.a.LinkDown([]netip.Addr{dual()[0][0]}, w.now, &mover.out)
 	mover.flush()
 	h.talkFor(2*time.Second, 5*time.Millisecond, &sent)
 	// As long takes the word to a peer that sends, and its data; and for all, slow start on the other way.
@@ -79,7 +79,7 @@ func TestReturn(t *testing.T) {
 	mover, peer, sent := w.hosts[0], w.hosts[1], 0
 	peer.talkFor(2*time.Second, 5*time.Millisecond, &sent)
 	w.lost = func(_ int, p Packet) bool { return quick(p.Pair) }
-	mover.a.LinkDown(address, w.now, &mover.out)
+	mover.a.LinkDown([]netip.Addr{address}, w.now, &mover.out)
 	mover.flush()
 	peer.talkFor(2*time.Second, 5*time.Millisecond, &sent)
 	w.lost = nil
@@ -118,7 +118,7 @@ func TestLeaveAgain(t *testing.T) {
 	talk()
 	for round := range 3 {
 		mover.gap = 0
-		mover.a.LinkDown(address, w.now, &mover.out)
+		mover.a.LinkDown([]netip.Addr{address}, w.now, &mover.out)
 		mover.flush()
 		talk()
 		if most := 104*time.Millisecond + 10*time.Millisecond; mover.gap > most {
@@ -161,7 +161,7 @@ func TestLostChange(t *testing.T) {
 				}
 				return len(asked) == 1
 			}
-			mover.a.LinkDown(address, w.now, &mover.out)
+			mover.a.LinkDown([]netip.Addr{address}, w.now, &mover.out)
 			mover.flush()
 			if tt.talks {
 				mover.talkFor(2*time.Second, 10*time.Millisecond, &sent)
@@ -193,7 +193,7 @@ func TestChangeByLostLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	mover.flush()
-	mover.a.LinkDown(address, w.now, &mover.out)
+	mover.a.LinkDown([]netip.Addr{address}, w.now, &mover.out)
 	mover.flush()
 	if w.run(500 * time.Millisecond); asked != 2 || mover.a.changes.chunk != nil {
 		t.Errorf("asked %d times by the other way, want twice: again, and to send there", asked)
@@ -223,7 +223,7 @@ func TestReturnThroughLoss(t *testing.T) {
 			mover, peer := w.hosts[0], w.hosts[1]
 			w.talk(2*time.Second, tt.talkers...)
 			w.lost = func(_ int, p Packet) bool { return quick(p.Pair) }
-			mover.a.LinkDown(first, w.now, &mover.out)
+			mover.a.LinkDown([]netip.Addr{first}, w.now, &mover.out)
 			mover.flush()
 			w.talk(2*time.Second, tt.talkers...)
 			heartbeats := 0
@@ -254,7 +254,7 @@ func TestLeaveToDoubted(t *testing.T) {
 	w.run(2 * time.Second)
 	mover.a.path(Pair{dual()[0][1], peer.a.primary.Local}).state = Failing
 	w.lost = func(_ int, p Packet) bool { return quick(p.Pair) }
-	mover.a.LinkDown(first, w.now, &mover.out)
+	mover.a.LinkDown([]netip.Addr{first}, w.now, &mover.out)
 	mover.flush()
 	if w.run(300 * time.Millisecond); peer.a.primary.Remote == first {
 		t.Error("the peer was not asked to send elsewhere")
@@ -269,7 +269,7 @@ func TestLeaveToNone(t *testing.T) {
 	w.run(2 * time.Second)
 	w.lost = func(int, Packet) bool { return true }
 	for _, a := range []netip.Addr{second, first} {
-		mover.a.LinkDown(a, w.now, &mover.out)
+		mover.a.LinkDown([]netip.Addr{a}, w.now, &mover.out)
 		mover.flush()
 		w.run(time.Second)
 	}
@@ -292,7 +292,7 @@ func TestHandoversInLoss(t *testing.T) {
 		for i := range 100 {
 			cut = !cut
 			if w.talk(time.Duration(dice.IntN(100))*time.Millisecond, 0, 1); cut {
-				mover.a.LinkDown(first, w.now, &mover.out)
+				mover.a.LinkDown([]netip.Addr{first}, w.now, &mover.out)
 			} else {
 				mover.a.LinkUp(first, w.now, &mover.out)
 			}

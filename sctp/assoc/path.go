@@ -111,7 +111,7 @@ func (a *Association) addPath(pair Pair, udp uint16, confirmed bool) *Path {
 	if len(a.paths) >= maxPaths {
 		return nil
 	}
-	p := &Path{Pair: pair, Parameters: a.par.PathParameters, port: udp, confirmed: confirmed, nonce: a.endpoint.random64()}
+	p := &Path{Pair: pair, Parameters: a.par.PathParameters, port: udp, confirmed: confirmed, down: a.isDown(pair.Local), nonce: a.endpoint.random64()}
 	p.mtu = p.base()
 	p.rto = p.Parameters.RTOInitial
 	if a.paths == nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestPreference has a host of three addresses, A, B and C, do and suffer all that concerns where the peer is to send. The
-// primary path is of A; the longer the way the later the letter.
+// primary path is of A; the longer the way the later the letter. D is an address that the association does not have.
 func TestPreference(t *testing.T) {
 	for name, tt := range map[string]struct{ steps, asked string }{
 		"a link fails and returns":                    {"down A, up A", "B A"},
@@ -22,17 +22,21 @@ func TestPreference(t *testing.T) {
 		"to and fro":                                  {"down A, up A, down A, up A", "B A B A"},
 		"two links fail, and return":                  {"down A, down B, up B, up A", "B C A"},
 		"two links fail, and return in another order": {"down A, down B, up A, up B", "B C A"},
+		"two links fail at once":                      {"down AB, up B, up A", "C A"},
 		"all links fail, the last one returns":        {"down A, down B, down C, up C", "B C"},
 		"all links fail, all return":                  {"down A, down B, down C, up C, up B, up A", "B C A"},
 		"what the user prefers stays":                 {"prefer B, down A, up A, down C, up C", "B"},
 		"what the user prefers fails and returns":     {"prefer B, down B, up B", "B A B"},
 		"the user prefers while a link is down":       {"down A, prefer C, up A", "B C"},
+		"the user prefers what is down":               {"prefer B, down A, prefer A, up A", "B A B A"},
 		"our own primary path is not the peer's":      {"down A, up A, primary B, primary A, primary C", "B A"},
 		"our own primary path changes meanwhile":      {"down A, primary C, up A", "B A"},
 		"our own primary path fails, not the peer's":  {"prefer B, primary C, down C, up C", "B"},
 		"an address is deleted that is preferred":     {"prefer C, delete C, down A, up A", "C B A"},
-		"an address is deleted that was left":         {"down A, delete A, up A", "B"},
+		"an address is deleted that was left":         {"down A, delete A, down B, up B", "B C B"},
 		"an address is deleted whose link is down":    {"prefer C, down C, delete C, delete A", "C A"},
+		"the peer refuses":                            {"prefer D, down A, up A", "D B A"},
+		"the peer refuses while it is elsewhere":      {"prefer B, down B, prefer D, up B", "B A D"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newPreferenceWorld(t, Defaults())
@@ -40,8 +44,9 @@ func TestPreference(t *testing.T) {
 				w.do(step)
 				w.talk(2*time.Second, 0, 1)
 			}
-			if got := strings.Join(w.asked, " "); got != tt.asked {
-				t.Errorf("the peer was asked to send to %q, want %q", got, tt.asked)
+			w.wants(strings.Fields(tt.asked)...)
+			if at := w.hosts[1].a.current.Remote; w.isDown(at) || w.hosts[0].a.path(Pair{at, w.hosts[1].a.current.Local}) == nil {
+				t.Errorf("the peer sends to %v", at)
 			}
 		})
 	}
@@ -56,59 +61,131 @@ func TestPreferenceRefused(t *testing.T) {
 	w.do("down A")
 	w.run(2 * time.Second)
 	w.hosts[0].a.setUnknown(PreferAddress)
+	w.do("up A")
+	w.down = w.addresses("A") // as the link would say that it is up before it is
 	heartbeats := 0
-	w.lost = func(_ int, p Packet) bool {
-		if p.Local == w.address("A") && has(p, chunk.TypeHeartbeat) {
+	w.trace = func(_ int, p Packet) {
+		if w.isDown(p.Local) && has(p, chunk.TypeHeartbeat) {
 			heartbeats++
 		}
-		return p.Local == w.address("A") || p.Remote == w.address("A")
 	}
-	w.do("up A")
-	if w.run(20 * time.Second); heartbeats != 1 || len(w.asked) != 1 {
-		t.Errorf("%d heartbeats in less than an interval, %q asked for", heartbeats, w.asked)
+	if w.run(20 * time.Second); heartbeats != 0 {
+		t.Errorf("%d more heartbeats in less than an interval", heartbeats)
 	}
 }
 
 // TestPreferenceOfFailed takes the link of an idle host down whose other paths have failed: the peer is asked when one
 // answers, and not before, since each timeout of the request would count against the association.
 func TestPreferenceOfFailed(t *testing.T) {
-	w := newPreferenceWorld(t, Defaults())
-	mover := w.hosts[0].a
-	for _, p := range mover.paths {
-		if p.Local != w.address("A") {
-			p.state = Inactive
+	for primary, want := range map[string]string{"A": "B", "C": "C"} {
+		w := newPreferenceWorld(t, Defaults())
+		mover := w.hosts[0].a
+		w.do("primary " + primary)
+		for _, p := range mover.paths {
+			if p.Local != w.addresses("A")[0] {
+				p.state = Inactive
+			}
+		}
+		w.down = w.addresses("ABC")
+		w.do("down A")
+		if w.run(2 * time.Second); len(w.asked) != 0 || mover.errors != 0 {
+			t.Errorf("%q asked for, %d timeouts", w.asked, mover.errors)
+		}
+		w.down = w.addresses("A")
+		w.run(2 * time.Minute)
+		if w.asked[len(w.asked)-1] != want || w.hosts[1].a.primary.Remote == w.down[0] {
+			t.Errorf("%q asked for, want %s at last", w.asked, want)
 		}
 	}
-	w.lost = func(int, Packet) bool { return true }
+}
+
+// TestPreferenceHidden takes links of a host behind a NAT down, whose request for an address goes by that alone. The link of
+// what is asked for fails, too; then any other may ask.
+func TestPreferenceHidden(t *testing.T) {
+	for name, answer := range map[string]bool{"the request is lost": false, "the answer is lost": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newPreferenceWorld(t, Defaults())
+			w.hosts[0].end.config.Hidden = true
+			lost := w.lost
+			w.lost = func(from int, p Packet) bool {
+				return lost(from, p) || has(p, chunk.TypeASCONFAck) || !answer && has(p, chunk.TypeASCONF)
+			}
+			w.do("down A")
+			w.run(100 * time.Millisecond)
+			w.lost = lost
+			w.do("down B")
+			if w.talk(5*time.Second, 0); w.hosts[1].a.primary.Remote != w.addresses("C")[0] || w.hosts[0].a.changes.chunk != nil {
+				t.Errorf("the peer sends to %v", w.hosts[1].a.primary.Remote)
+			}
+		})
+	}
+}
+
+// TestPeerAddsWhileDown has the peer add an address, and begin again, while a link of ours is down: by that nothing leaves.
+func TestPeerAddsWhileDown(t *testing.T) {
+	w := newPreferenceWorld(t, Defaults())
+	mover, peer := w.hosts[0], w.hosts[1]
 	w.do("down A")
-	if w.run(2 * time.Second); len(w.asked) != 0 || mover.errors != 0 {
-		t.Errorf("%q asked for, %d timeouts", w.asked, mover.errors)
+	w.run(time.Second)
+	w.trace = func(from int, p Packet) {
+		if from == 0 && w.isDown(p.Local) {
+			t.Errorf("%v leaves by the link that is down", types(p))
+		}
 	}
-	w.lost = nil
-	if w.run(2 * time.Minute); !slices.Equal(w.asked, []string{"B"}) {
-		t.Errorf("%q asked for, want B", w.asked)
+	if err := peer.a.Change([]Change{{AddAddress, addresses("2001:db8:5::b")[0]}}, w.now, &peer.out); err != nil {
+		t.Fatal(err)
 	}
+	peer.flush()
+	if w.talk(3*time.Second, 0, 1); len(mover.a.paths) != 6 {
+		t.Fatalf("%d paths", len(mover.a.paths))
+	}
+	mover.a.reset(mover.a.tag)
+	mover.a.addPaths(peer.a.primary.Local, 0, true)
+	if p := mover.a.paths[0]; !p.down {
+		t.Errorf("%v is up since the peer has begun again", p.Pair)
+	}
+}
+
+// TestReturnWithoutHeartbeats loses the only heartbeat of a path that is back and has no others: it is asked again until it
+// answers, for the peer is to return.
+func TestReturnWithoutHeartbeats(t *testing.T) {
+	par := Defaults()
+	par.HeartbeatInterval = -1
+	w := newPreferenceWorld(t, par)
+	w.do("down A")
+	w.talk(2*time.Second, 1)
+	w.do("up A")
+	w.down = w.addresses("A")
+	w.talk(50*time.Millisecond, 1)
+	w.down = nil
+	w.talk(5*time.Second, 1)
+	w.wants("B", "A")
 }
 
 // preferenceWorld is a world whose first host has three addresses, and its second one.
 type preferenceWorld struct {
 	*world
-	asked []string // addresses that the peer was asked to send to, in their order
+	down  []netip.Addr // by which nothing passes
+	asked []string     // addresses that the peer was asked to send to, in their order
 }
 
-var preferenceAddresses = addresses("2001:db8:1::a", "2001:db8:2::a", "2001:db8:3::a")
+var preferenceAddresses = addresses("2001:db8:1::a", "2001:db8:2::a", "2001:db8:3::a", "2001:db8:6::a")
 
 func newPreferenceWorld(t *testing.T, par Parameters) *preferenceWorld {
 	peer := addresses("2001:db8:4::b")
-	w := &preferenceWorld{world: newWorld(t, [2][]netip.Addr{preferenceAddresses, peer}, par)}
+	w := &preferenceWorld{world: newWorld(t, [2][]netip.Addr{preferenceAddresses[:3], peer}, par)}
 	w.delay = func(p Pair) time.Duration {
 		return time.Duration(5*(1+slices.IndexFunc(preferenceAddresses, func(a netip.Addr) bool { return a == p.Local || a == p.Remote }))) * time.Millisecond
 	}
+	w.lost = func(_ int, p Packet) bool { return w.isDown(p.Local) || w.isDown(p.Remote) }
 	w.connect(peer...)
 	w.run(time.Second)
 	w.trace = w.note
 	return w
 }
+
+// isDown reports whether nothing passes by an address.
+func (w *preferenceWorld) isDown(a netip.Addr) bool { return slices.Contains(w.down, a) }
 
 // note notes what a packet of the first host asks for, and did not before.
 func (w *preferenceWorld) note(from int, p Packet) {
@@ -135,19 +212,35 @@ func (w *preferenceWorld) note(from int, p Packet) {
 	}
 }
 
-// address is that of a name.
-func (w *preferenceWorld) address(name string) netip.Addr { return preferenceAddresses[name[0]-'A'] }
+// wants checks what the peer was asked for.
+func (w *preferenceWorld) wants(asked ...string) {
+	w.t.Helper()
+	if !slices.Equal(w.asked, asked) {
+		w.t.Errorf("the peer was asked to send to %q, want %q", w.asked, asked)
+	}
+}
 
-// do has the first host do something with an address: "prefer A", say.
+// addresses are those of names.
+func (w *preferenceWorld) addresses(names string) (list []netip.Addr) {
+	for _, name := range names {
+		list = append(list, preferenceAddresses[name-'A'])
+	}
+	return list
+}
+
+// do has the first host do something with addresses, or suffer it: "prefer A", say, or "down AB".
 func (w *preferenceWorld) do(step string) {
 	w.t.Helper()
 	h := w.hosts[0]
-	verb, name, _ := strings.Cut(step, " ")
-	at, err := w.address(name), error(nil)
+	verb, names, _ := strings.Cut(step, " ")
+	list := w.addresses(names)
+	at, err := list[0], error(nil)
 	switch verb {
 	case "down":
-		h.a.LinkDown(at, w.now, &h.out)
+		w.down = append(w.down, list...)
+		h.a.LinkDown(list, w.now, &h.out)
 	case "up":
+		w.down = slices.DeleteFunc(w.down, func(a netip.Addr) bool { return a == at })
 		h.a.LinkUp(at, w.now, &h.out)
 	case "prefer":
 		err = h.a.Change([]Change{{PreferAddress, at}}, w.now, &h.out)
@@ -155,7 +248,7 @@ func (w *preferenceWorld) do(step string) {
 		err = h.a.Change([]Change{{DeleteAddress, at}}, w.now, &h.out)
 	case "primary":
 		if !h.a.SetPrimary(Pair{at, h.a.primary.Remote}) {
-			w.t.Fatalf("%s has no path", name)
+			w.t.Fatalf("%s has no path", names)
 		}
 	}
 	if err != nil {

@@ -472,7 +472,7 @@ func TestClosedWindowOfLinkDown(t *testing.T) {
 	s.expect("as much as there is room for", "DATA+0")
 	s.peer(s.sack(1, 0))
 	s.expect("closed")
-	s.a.LinkDown(s.local[0], s.now, &s.out)
+	s.a.LinkDown(s.local[:1], s.now, &s.out)
 	s.collect()
 	packets := s.take()
 	if len(packets) != 1 || s.describe(packets[0]) != "DATA+1" || packets[0].Local != s.local[1] {
