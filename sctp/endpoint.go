@@ -203,6 +203,9 @@ func (e *Endpoint) dial(ctx context.Context, remote *Addr) (c *Conn, err error) 
 	case <-c.ready:
 		return c, nil
 	case <-c.done:
+		if isClosed(c.ready) { // the peer has ended at once what it had set up
+			return c, nil
+		}
 		return nil, c.failure()
 	case <-ctx.Done():
 		c.abort("given up")

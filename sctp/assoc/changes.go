@@ -40,9 +40,9 @@ type changes struct {
 	again   bool      // it was sent again for that
 	unknown [3]bool   // kinds that the peer does not know
 
-	target  netip.Addr // to which the peer has agreed to send last
-	home    netip.Addr // to which it is to return when the link is back: what the user prefers, or what was left first
-	refused netip.Addr // to which it has refused to send, since a link has changed last
+	target  netip.Addr   // to which the peer has agreed to send last
+	home    netip.Addr   // to which it is to return when the link is back: what the user prefers, or what was left first
+	refused []netip.Addr // to which it has refused to send since a link changed last
 
 	wish    netip.Addr // that the peer wants as primary, and that is not confirmed yet
 	wished  Pair       // by which it said so
@@ -89,11 +89,14 @@ func (a *Association) Change(list []Change, now time.Time, out *Output) error {
 	if !slices.ContainsFunc(a.paths, stays) && !slices.ContainsFunc(list, func(c Change) bool { return c.Kind == AddAddress }) {
 		return ErrLast // RFC 5061 section 5.3, F5
 	}
+	a.endpoint.begin()
 	for _, c := range list {
+		if c.Kind == AddAddress {
+			a.restore(c.Address, now, out)
+		}
 		a.prepare(c, now)
 	}
 	a.changes.waiting = append(a.changes.waiting, list...)
-	a.endpoint.begin()
 	a.nextChange(now, out)
 	a.transmit(nil, now, out)
 	a.endpoint.settle(a)
@@ -243,10 +246,11 @@ func (a *Association) known() netip.Addr {
 func (a *Association) changePath(not *Path) *Path {
 	best := not
 	for _, p := range a.paths {
-		if p == not || !p.confirmed || p.use == deleting || p.down || !a.mayAsk(p) {
+		leaves := p.use == deleting && !a.changes.pending(Change{AddAddress, p.Local})
+		if p == not || !p.confirmed || leaves || p.down || !a.mayAsk(p) {
 			continue
 		}
-		if best == nil || best == not || p.state < best.state || p.state == best.state && p.errors < best.errors {
+		if best == nil || best == not || p.asksBefore(best) {
 			best = p
 		}
 	}
@@ -254,6 +258,18 @@ func (a *Association) changePath(not *Path) *Path {
 		return a.destination()
 	}
 	return best
+}
+
+// asksBefore reports whether an ASCONF goes by a path rather than by another. By one of an address that leaves and is to come
+// again it goes only if there is no other: it may ask to delete where it comes from, which the peer refuses.
+func (p *Path) asksBefore(other *Path) bool {
+	switch {
+	case (p.use == deleting) != (other.use == deleting):
+		return other.use == deleting
+	case p.state != other.state:
+		return p.state < other.state
+	}
+	return p.errors < other.errors
 }
 
 // sendChange sends the ASCONF that is out, and starts T4.
@@ -322,7 +338,12 @@ func (a *Association) handleASCONFAck(from *Path, c chunk.Chunk, now time.Time, 
 			a.setUnknown(done[i].Kind)
 		}
 		a.conclude(done[i], cause, now, out)
+		again := Change{AddAddress, done[i].Address}
+		if done[i].Kind == DeleteAddress && (slices.Contains(done[i+1:], again) || slices.Contains(ch.waiting, again)) {
+			a.prepare(again, now)
+		}
 	}
+	a.redirect(ch.path, now, out)
 	a.nextChange(now, out)
 }
 
@@ -390,13 +411,21 @@ func (a *Association) conclude(c Change, cause chunk.CauseCode, now time.Time, o
 	a.event(out, Event{Kind: kind, Cause: cause, Pair: Pair{Local: c.Address}})
 }
 
+// pending reports whether a change is asked for, or will be.
+func (c *changes) pending(one Change) bool {
+	return slices.Contains(c.waiting, one) || slices.Contains(c.out, one)
+}
+
 // settle notes where the peer sends now that it has taken a change or not.
 func (c *changes) settle(one Change, taken bool) {
 	switch {
 	case one.Kind == PreferAddress && taken:
 		c.target = one.Address
 	case one.Kind == PreferAddress:
-		if c.refused = one.Address; c.home == c.refused {
+		if !slices.Contains(c.refused, one.Address) {
+			c.refused = append(c.refused, one.Address)
+		}
+		if c.home == one.Address {
 			c.home = c.target
 		}
 	case one.Kind == DeleteAddress && taken:
@@ -419,8 +448,8 @@ func (a *Association) removePath(p *Path) {
 	a.depose(p)
 	a.trust(p, time.Time{})
 	a.paths = slices.DeleteFunc(a.paths, func(one *Path) bool { return one == p })
-	if !slices.ContainsFunc(a.paths, func(one *Path) bool { return one.Local == p.Local }) {
-		a.down = slices.DeleteFunc(a.down, func(local netip.Addr) bool { return local == p.Local })
+	if kept := func(one *Path) bool { return one.Local == p.Local }; !slices.ContainsFunc(a.paths, kept) && !a.changes.pending(Change{AddAddress, p.Local}) {
+		a.setLink(p.Local, true)
 	}
 	for _, kept := range []**Path{&a.primary, &a.current, &a.changes.path, &a.sackPath, &a.lastPath} {
 		if *kept == p {

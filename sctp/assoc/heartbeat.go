@@ -155,10 +155,12 @@ func (a *Association) heartbeatMissed(p *Path, now time.Time, out *Output) {
 		return
 	}
 	a.strike(p, p == a.current, now, out)
-	switch {
+	switch returning := a.returning(p); {
 	case a.state == closed:
-	case p.confirmed && p.Parameters.HeartbeatInterval < 0 && !a.returning(p): // this one the user has asked for
-	case p.state == Inactive || p.confirmed && p.state == Active && !a.returning(p):
+	case p.state == Inactive && returning:
+		p.heartbeatAt = now.Add(p.rto)
+	case p.confirmed && p.Parameters.HeartbeatInterval < 0 && !returning: // this one the user has asked for
+	case p.state == Inactive || p.confirmed && p.state == Active && !returning:
 		p.heartbeatAt = a.heartbeatTime(p, now)
 	default:
 		p.heartbeatAt = now

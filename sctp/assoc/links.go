@@ -13,15 +13,10 @@ import (
 // the addresses: see LinkUp, and Change.
 func (a *Association) LinkDown(locals []netip.Addr, now time.Time, out *Output) {
 	a.endpoint.begin()
-	a.changes.refused = netip.Addr{}
+	a.changes.refused = nil
 	for _, p := range a.paths {
 		if slices.Contains(locals, p.Local) && !p.down {
-			p.down = true
-			a.withdraw(p)
-			p.search.at, p.suspicion.at = time.Time{}, time.Time{}
-			if !a.isDown(p.Local) {
-				a.down = append(a.down, p.Local)
-			}
+			a.setLink(p.Local, false)
 		}
 	}
 	if a.alive() {
@@ -46,18 +41,39 @@ func (a *Association) LinkDown(locals []netip.Addr, now time.Time, out *Output) 
 // when one answers that or data, the peer is asked to send there again if it has left for that link.
 func (a *Association) LinkUp(local netip.Addr, now time.Time, out *Output) {
 	a.endpoint.begin()
-	a.changes.refused = netip.Addr{}
-	a.down = slices.DeleteFunc(a.down, func(one netip.Addr) bool { return one == local })
+	a.changes.refused = nil
+	a.restore(local, now, out)
+	a.endpoint.settle(a)
+}
+
+// restore has the paths of an address used again whose link was down, and asks them.
+func (a *Association) restore(local netip.Addr, now time.Time, out *Output) {
+	if !a.isDown(local) {
+		return
+	}
+	a.setLink(local, true)
 	for _, p := range a.paths {
-		if p.Local != local || !p.down {
-			continue
-		}
-		p.down = false
-		if a.alive() && p.use == normal {
+		if p.Local == local && a.alive() && p.use == normal {
 			a.sendHeartbeat(p, now, out)
 		}
 	}
-	a.endpoint.settle(a)
+}
+
+// setLink notes whether the link of a local address works.
+func (a *Association) setLink(local netip.Addr, up bool) {
+	a.down = slices.DeleteFunc(a.down, func(one netip.Addr) bool { return one == local })
+	if !up {
+		a.down = append(a.down, local)
+	}
+	for _, p := range a.paths {
+		if p.Local != local {
+			continue
+		}
+		if p.down = !up; p.down {
+			a.withdraw(p)
+			p.search.at, p.suspicion.at = time.Time{}, time.Time{}
+		}
+	}
 }
 
 // isDown reports whether the link of a local address is down.
@@ -86,7 +102,7 @@ func (a *Association) misled() bool {
 	if at := a.asked(); at.IsValid() {
 		return a.isDown(at)
 	}
-	return len(a.down) > 0
+	return slices.ContainsFunc(a.paths, func(p *Path) bool { return p.down })
 }
 
 // returning reports whether the peer is to be asked to send to the address of a path again, once that has answered.
@@ -108,9 +124,17 @@ func (a *Association) redirect(p *Path, now time.Time, out *Output) {
 	}
 }
 
-// leave asks the peer to send to the address of a path, until the one to which it is to send is back.
+// leave asks the peer to send to the address of a path, until the one to which it is to send is back. If it has refused that
+// one, another will do.
 func (a *Association) leave(p *Path, now time.Time, out *Output) {
 	ch := &a.changes
+	if !a.mayPrefer(p.Local) {
+		at := slices.IndexFunc(a.paths, func(p *Path) bool { return p.usable() && a.mayPrefer(p.Local) })
+		if at < 0 {
+			return
+		}
+		p = a.paths[at]
+	}
 	if !ch.home.IsValid() {
 		ch.home = a.asked()
 	}
@@ -128,7 +152,7 @@ func (a *Association) prefer(local netip.Addr, now time.Time, out *Output) {
 	}
 }
 
-// mayPrefer reports whether the peer can be asked to send to an address of ours, and has not just refused that.
+// mayPrefer reports whether the peer can be asked to send to an address of ours, and has not refused that.
 func (a *Association) mayPrefer(local netip.Addr) bool {
-	return a.addresses && !a.changes.unknown[PreferAddress] && a.changes.refused != local
+	return a.addresses && !a.changes.unknown[PreferAddress] && !slices.Contains(a.changes.refused, local)
 }

@@ -16,32 +16,38 @@ import (
 // primary path is of A; the longer the way the later the letter. D is an address that the association does not have.
 func TestPreference(t *testing.T) {
 	for name, tt := range map[string]struct{ steps, asked string }{
-		"a link fails and returns":                    {"down A, up A", "B A"},
-		"another link fails":                          {"down C, up C", "A"},
-		"another link fails, again":                   {"down C, up C, down C, up C, down B, up B", "A"},
-		"to and fro":                                  {"down A, up A, down A, up A", "B A B A"},
-		"two links fail, and return":                  {"down A, down B, up B, up A", "B C A"},
-		"two links fail, and return in another order": {"down A, down B, up A, up B", "B C A"},
-		"two links fail at once":                      {"down AB, up B, up A", "C A"},
-		"all links fail, the last one returns":        {"down A, down B, down C, up C", "B C"},
-		"all links fail, all return":                  {"down A, down B, down C, up C, up B, up A", "B C A"},
-		"what the user prefers stays":                 {"prefer B, down A, up A, down C, up C", "B"},
-		"what the user prefers fails and returns":     {"prefer B, down B, up B", "B A B"},
-		"the user prefers while a link is down":       {"down A, prefer C, up A", "B C"},
-		"the user prefers what is down":               {"prefer B, down A, prefer A, up A", "B A B A"},
-		"our own primary path is not the peer's":      {"down A, up A, primary B, primary A, primary C", "B A"},
-		"our own primary path changes meanwhile":      {"down A, primary C, up A", "B A"},
-		"our own primary path fails, not the peer's":  {"prefer B, primary C, down C, up C", "B"},
-		"an address is deleted that is preferred":     {"prefer C, delete C, down A, up A", "C B A"},
-		"an address is deleted that was left":         {"down A, delete A, down B, up B", "B C B"},
-		"an address is deleted whose link is down":    {"prefer C, down C, delete C, delete A", "C A"},
-		"the peer refuses":                            {"prefer D, down A, up A", "D B A"},
-		"the peer refuses while it is elsewhere":      {"prefer B, down B, prefer D, up B", "B A D"},
+		"a link fails and returns":                              {"down A, up A", "B A"},
+		"another link fails":                                    {"down C, up C", "A"},
+		"another link fails, again":                             {"down C, up C, down C, up C, down B, up B", "A"},
+		"to and fro":                                            {"down A, up A, down A, up A", "B A B A"},
+		"two links fail, and return":                            {"down A, down B, up B, up A", "B C A"},
+		"two links fail, and return in another order":           {"down A, down B, up A, up B", "B C A"},
+		"two links fail at once":                                {"down AB, up B, up A", "C A"},
+		"all links fail, the last one returns":                  {"down A, down B, down C, up C", "B C"},
+		"all links fail, all return":                            {"down A, down B, down C, up C, up B, up A", "B C A"},
+		"what the user prefers stays":                           {"prefer B, down A, up A, down C, up C", "B"},
+		"what the user prefers fails and returns":               {"prefer B, down B, up B", "B A B"},
+		"the user prefers while a link is down":                 {"down A, prefer C, up A", "B C"},
+		"the user prefers what is down":                         {"prefer B, down A, prefer A, up A", "B A B A"},
+		"our own primary path is not the peer's":                {"down A, up A, primary B, primary A, primary C", "B A"},
+		"our own primary path changes meanwhile":                {"down A, primary C, up A", "B A"},
+		"our own primary path fails, not the peer's":            {"prefer B, primary C, down C, up C", "B"},
+		"an address is deleted that is preferred":               {"prefer C, delete C, down A, up A", "C B A"},
+		"an address is deleted that was left":                   {"down A, delete A, down B, up B", "B C B"},
+		"an address is deleted whose link is down":              {"prefer C, down C, delete C, delete A", "C A"},
+		"an address goes, and is back before the peer knows":    {"down A + delete A + add A, down BC, up B", "B A B"},
+		"an address goes and comes twice before the peer knows": {"down A + delete A + add A + down A + delete A + add A, down BC", "B A"},
+		"the only address is replaced and comes back at once":   {"delete B, delete C, down A + replace AD + down D + replace DA", ""},
+		"the only address is replaced and comes back later":     {"delete B, delete C, down A + replace AD, down D + replace DA", ""},
+		"the peer refuses":                                      {"prefer D, down A, up A", "D B A"},
+		"the peer refuses while it is elsewhere":                {"prefer B, down B, prefer D, up B", "B A D"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newPreferenceWorld(t, Defaults())
-			for step := range strings.SplitSeq(tt.steps, ", ") {
-				w.do(step)
+			for steps := range strings.SplitSeq(tt.steps, ", ") {
+				for step := range strings.SplitSeq(steps, " + ") {
+					w.do(step)
+				}
 				w.talk(2*time.Second, 0, 1)
 			}
 			w.wants(strings.Fields(tt.asked)...)
@@ -99,6 +105,44 @@ func TestPreferenceOfFailed(t *testing.T) {
 	}
 }
 
+// TestPreferenceRefusedOnce has a peer refuse one address of several, as it has no path of it: it is asked for another.
+func TestPreferenceRefusedOnce(t *testing.T) {
+	w := newPreferenceWorld(t, Defaults())
+	b := Change{PreferAddress, w.addresses("B")[0]}
+	w.hosts[0].a.changes.settle(b, false)
+	w.hosts[0].a.setLink(w.addresses("A")[0], false)
+	w.down = w.addresses("A")
+	w.talk(2*time.Second, 0, 1)
+	w.wants("C")
+}
+
+// TestDeletionRefused has the peer refuse an address, and with it the deletion of another (RFC 5061 section 5.3, F11), which
+// comes back: it is used again.
+func TestDeletionRefused(t *testing.T) {
+	w := newPreferenceWorld(t, Defaults())
+	mover, peer := w.hosts[0], w.hosts[1]
+	peer.end.byPeer[netip.AddrPortFrom(w.addresses("D")[0], 5000)] = &Association{}
+	w.do("down A")
+	w.do("replace AD")
+	w.run(time.Second)
+	w.do("add A")
+	w.talk(2*time.Second, 0, 1)
+	if at := peer.a.current.Pair; at.Remote != w.addresses("A")[0] || !mover.a.path(Pair{at.Remote, at.Local}).usable() {
+		t.Errorf("the peer's data goes by %v", at)
+	}
+}
+
+// TestDeletionWhereThePeerIs deletes the address to which the peer was asked to send, of an idle host whose first link is
+// down: it is asked for another at once.
+func TestDeletionWhereThePeerIs(t *testing.T) {
+	w := newPreferenceWorld(t, Defaults())
+	w.do("down A")
+	w.run(time.Second)
+	w.do("delete B")
+	w.run(time.Second)
+	w.wants("B", "C")
+}
+
 // TestPreferenceHidden takes links of a host behind a NAT down, whose request for an address goes by that alone. The link of
 // what is asked for fails, too; then any other may ask.
 func TestPreferenceHidden(t *testing.T) {
@@ -139,27 +183,61 @@ func TestPeerAddsWhileDown(t *testing.T) {
 	if w.talk(3*time.Second, 0, 1); len(mover.a.paths) != 6 {
 		t.Fatalf("%d paths", len(mover.a.paths))
 	}
-	mover.a.reset(mover.a.tag)
-	mover.a.addPaths(peer.a.primary.Local, 0, true)
-	if p := mover.a.paths[0]; !p.down {
-		t.Errorf("%v is up since the peer has begun again", p.Pair)
+}
+
+// TestPeerBeginsAgainWhileDown has the peer begin again while a link of ours is down, whose address the host has, or has not
+// for that time: nothing leaves there until it is up, and the peer sends there when others fail.
+func TestPeerBeginsAgainWhileDown(t *testing.T) {
+	for name, tt := range map[string]struct{ present, back string }{"the address stays": {"ABC", "up A"}, "the address goes": {"BC", "add A"}} {
+		t.Run(name, func(t *testing.T) {
+			w := newPreferenceWorld(t, Defaults())
+			mover, peer := w.hosts[0], w.hosts[1]
+			w.do("down A")
+			w.run(time.Second)
+			mover.end.SetAddresses(w.addresses(tt.present))
+			mover.end.config.Listen = true
+			peer.end = New(peer.end.config)
+			var err error
+			if peer.a, err = peer.end.Connect(w.addresses("B"), 5000, w.udp, Defaults(), w.now, &peer.out); err != nil {
+				t.Fatal(err)
+			}
+			peer.flush()
+			w.trace = func(from int, p Packet) {
+				if from == 0 && w.isDown(p.Local) {
+					t.Errorf("%v leaves by the link that is down", types(p))
+				}
+			}
+			w.run(3 * time.Second)
+			if !mover.saw(Restarted) {
+				t.Fatal("the peer has not begun again")
+			}
+			w.trace = nil
+			w.do(tt.back)
+			w.talk(2*time.Second, 0, 1)
+			w.do("down BC")
+			if w.talk(2*time.Second, 0, 1); peer.a.current.Remote != w.addresses("A")[0] || !mover.a.current.usable() {
+				t.Errorf("the peer's data goes by %v", peer.a.current.Pair)
+			}
+		})
 	}
 }
 
 // TestReturnWithoutHeartbeats loses the only heartbeat of a path that is back and has no others: it is asked again until it
 // answers, for the peer is to return.
 func TestReturnWithoutHeartbeats(t *testing.T) {
-	par := Defaults()
-	par.HeartbeatInterval = -1
-	w := newPreferenceWorld(t, par)
-	w.do("down A")
-	w.talk(2*time.Second, 1)
-	w.do("up A")
-	w.down = w.addresses("A")
-	w.talk(50*time.Millisecond, 1)
-	w.down = nil
-	w.talk(5*time.Second, 1)
-	w.wants("B", "A")
+	for _, dead := range []time.Duration{50 * time.Millisecond, 100 * time.Second} {
+		par := Defaults()
+		par.HeartbeatInterval = -1
+		w := newPreferenceWorld(t, par)
+		w.do("down A")
+		w.talk(2*time.Second, 1)
+		w.do("up A")
+		w.down = w.addresses("A")
+		w.talk(dead, 1)
+		w.down = nil
+		w.talk(5*time.Second+dead, 1)
+		w.wants("B", "A")
+	}
 }
 
 // preferenceWorld is a world whose first host has three addresses, and its second one.
@@ -228,6 +306,11 @@ func (w *preferenceWorld) addresses(names string) (list []netip.Addr) {
 	return list
 }
 
+// heal has an address work again.
+func (w *preferenceWorld) heal(at netip.Addr) {
+	w.down = slices.DeleteFunc(w.down, func(a netip.Addr) bool { return a == at })
+}
+
 // do has the first host do something with addresses, or suffer it: "prefer A", say, or "down AB".
 func (w *preferenceWorld) do(step string) {
 	w.t.Helper()
@@ -240,8 +323,14 @@ func (w *preferenceWorld) do(step string) {
 		w.down = append(w.down, list...)
 		h.a.LinkDown(list, w.now, &h.out)
 	case "up":
-		w.down = slices.DeleteFunc(w.down, func(a netip.Addr) bool { return a == at })
+		w.heal(at)
 		h.a.LinkUp(at, w.now, &h.out)
+	case "add":
+		w.heal(at)
+		err = h.a.Change([]Change{{AddAddress, at}}, w.now, &h.out)
+	case "replace":
+		w.heal(list[1])
+		err = h.a.Change([]Change{{AddAddress, list[1]}, {DeleteAddress, at}}, w.now, &h.out)
 	case "prefer":
 		err = h.a.Change([]Change{{PreferAddress, at}}, w.now, &h.out)
 	case "delete":
