@@ -79,6 +79,12 @@ func (c *Conn) note(ev *assoc.Event) {
 		c.inbox.reopen()
 		c.inbox.putError(ErrRestarted, MessageInfo{})
 		c.wake()
+	case assoc.ChangeRefused:
+		kind := assoc.DeleteAddress
+		if slices.Contains(c.a.Locals(), ev.Pair.Local) {
+			kind = assoc.AddAddress
+		}
+		c.locals = apply(c.locals, []assoc.Change{{Kind: kind, Address: ev.Pair.Local}})
 	case assoc.PeerShutdown:
 		c.peer = true
 		c.inbox.finish(io.EOF)

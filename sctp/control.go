@@ -90,7 +90,7 @@ func (c *Conn) Probe(path Pair) error {
 }
 
 // AddAddress has the association use another address of this host, if the peer takes changes of addresses (RFC 5061).
-// The event ChangeDone or ChangeRefused follows. An endpoint that has all addresses of the host does so by itself; one
+// The event ChangeDone or ChangeRefused follows, unless the peer has no address that is reached from there: that is an error. An endpoint that has all addresses of the host does so by itself; one
 // that is bound to some takes these alone.
 func (c *Conn) AddAddress(local netip.Addr) error {
 	if !local.IsValid() || local.IsUnspecified() || local.IsMulticast() || local.Is4In6() {

@@ -79,7 +79,7 @@ func (c *Conn) follow(before map[netip.Addr]bool, t turn) {
 	var changes []assoc.Change
 	var down []netip.Addr
 	for _, a := range e.local {
-		if !slices.Contains(c.locals, a) && !a.IsLoopback() && !c.isLocalOnly() {
+		if !slices.Contains(c.locals, a) && !a.IsLoopback() && !c.isLocalOnly() && c.a.Reaches(a) {
 			changes = append(changes, assoc.Change{Kind: assoc.AddAddress, Address: a})
 		}
 	}

@@ -150,8 +150,8 @@ func (a *Association) grantAdd(address netip.Addr, in *arrival, out *Output) chu
 		return chunk.CauseNoAuthorization
 	}
 	remotes := map[netip.Addr]bool{}
-	for _, p := range a.paths {
-		remotes[p.Remote] = true
+	for r := range a.remotes() {
+		remotes[r.address] = true
 	}
 	if len(remotes) >= maxAddresses {
 		return chunk.CauseResourceShortage
@@ -181,9 +181,17 @@ func (a *Association) grantDelete(address netip.Addr, allOthers bool, in *arriva
 	case !allOthers && address == in.Remote:
 		return chunk.CauseDeleteSource
 	}
+	a.apart = slices.DeleteFunc(a.apart, func(r remote) bool {
+		leaves := (r.address == address) != allOthers
+		if leaves {
+			a.endpoint.forget(a, r.address)
+		}
+		return leaves
+	})
 	for _, p := range slices.Clone(a.paths) {
 		if goes(p) {
 			a.removePath(p)
+			a.endpoint.forget(a, p.Remote)
 			a.event(out, Event{Kind: AddressRemoved, Pair: p.Pair})
 		}
 	}

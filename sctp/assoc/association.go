@@ -55,6 +55,7 @@ type Association struct {
 	par          Parameters
 	since        time.Time    // when it was set up
 	down         []netip.Addr // local addresses whose link is down
+	apart        []remote     // the peer's addresses that no address of ours reaches
 	tie          [2]uint32    // what a restart proves itself by (RFC 9260 section 5.2.2)
 	verification verification
 	handshake

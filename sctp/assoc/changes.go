@@ -4,6 +4,7 @@ package assoc
 
 import (
 	"errors"
+	"iter"
 	"net/netip"
 	"slices"
 	"time"
@@ -55,6 +56,8 @@ var (
 	ErrHidden    = errors.New("behind a NAT an address can be deleted only if one other is left")
 	ErrNoChanges = errors.New("the peer does not take changes of addresses")
 	ErrLast      = errors.New("an association keeps one address at least")
+	// ErrUnreachable is that of an address which the peer would refuse, for it has no path there either.
+	ErrUnreachable = errors.New("the peer has no address that can be reached from there")
 )
 
 // begin takes the first serials: the first TSNs (RFC 5061 section 5.1, A2).
@@ -81,6 +84,8 @@ func (a *Association) Change(list []Change, now time.Time, out *Output) error {
 		return ErrNotOpen
 	case !a.addresses || slices.ContainsFunc(list, func(c Change) bool { return !a.changes.takesChange(c) }):
 		return ErrNoChanges
+	case slices.ContainsFunc(list, func(c Change) bool { return c.Kind == AddAddress && !a.Reaches(c.Address) }):
+		return ErrUnreachable
 	}
 	if a.endpoint.config.Hidden && !a.deletesAllButOne(list) {
 		return ErrHidden
@@ -90,13 +95,12 @@ func (a *Association) Change(list []Change, now time.Time, out *Output) error {
 		return ErrLast // RFC 5061 section 5.3, F5
 	}
 	a.endpoint.begin()
+	a.changes.waiting = append(a.changes.waiting, list...)
 	for _, c := range list {
-		if c.Kind == AddAddress {
+		if a.prepare(c, now); c.Kind == AddAddress {
 			a.restore(c.Address, now, out)
 		}
-		a.prepare(c, now)
 	}
-	a.changes.waiting = append(a.changes.waiting, list...)
 	a.nextChange(now, out)
 	a.transmit(nil, now, out)
 	a.endpoint.settle(a)
@@ -127,14 +131,15 @@ func (a *Association) deletesAllButOne(list []Change) bool {
 func (a *Association) prepare(c Change, now time.Time) {
 	switch c.Kind {
 	case AddAddress:
-		for _, p := range slices.Clone(a.paths) {
-			pair := Pair{c.Address, p.Remote}
-			if reach(c.Address, p.Remote) && a.path(pair) == nil {
-				if made := a.addPath(pair, p.port, p.confirmed); made != nil {
+		for r := range a.remotes() {
+			pair := Pair{c.Address, r.address}
+			if reach(c.Address, r.address) && a.path(pair) == nil {
+				if made := a.addPath(pair, r.port, r.confirmed); made != nil {
 					made.use = adding
 				}
 			}
 		}
+		a.apart = slices.DeleteFunc(a.apart, func(r remote) bool { return a.hasPathTo(r.address) })
 	case PreferAddress:
 		a.changes.home = c.Address
 	case DeleteAddress:
@@ -272,6 +277,12 @@ func (p *Path) asksBefore(other *Path) bool {
 	return p.errors < other.errors
 }
 
+// moveChange sends the ASCONF that is out by the best path that there is now.
+func (a *Association) moveChange(now time.Time, out *Output) {
+	a.changes.path = a.changePath(nil)
+	a.sendChange(now, out)
+}
+
 // sendChange sends the ASCONF that is out, and starts T4.
 func (a *Association) sendChange(now time.Time, out *Output) {
 	a.sendAlone(a.changes.path, a.changes.chunk, out)
@@ -330,19 +341,20 @@ func (a *Association) handleASCONFAck(from *Path, c chunk.Chunk, now time.Time, 
 		return
 	}
 	done := ch.out
-	ch.chunk, ch.out, ch.at = nil, nil, time.Time{}
+	ch.chunk, ch.at = nil, time.Time{}
 	a.errors = 0
 	a.answer(ch.path, out)
 	for i, cause := range results(ack.Answers, len(done)) {
 		if cause == chunk.CauseUnrecognizedParameters { // section 5.3, F3a and F3b
 			a.setUnknown(done[i].Kind)
 		}
+		ch.out = done[i+1:]
 		a.conclude(done[i], cause, now, out)
-		again := Change{AddAddress, done[i].Address}
-		if done[i].Kind == DeleteAddress && (slices.Contains(done[i+1:], again) || slices.Contains(ch.waiting, again)) {
+		if again := (Change{AddAddress, done[i].Address}); done[i].Kind == DeleteAddress && ch.pending(again) {
 			a.prepare(again, now)
 		}
 	}
+	ch.out = nil
 	a.redirect(ch.path, now, out)
 	a.nextChange(now, out)
 }
@@ -396,8 +408,14 @@ func (a *Association) conclude(c Change, cause chunk.CauseCode, now time.Time, o
 		case c.Kind == AddAddress && p.use == adding && cause == granted:
 			p.use = normal
 			p.heartbeatAt = now // is it one?
-		case c.Kind == AddAddress && p.use == adding, c.Kind == DeleteAddress && p.use == deleting && cause == granted:
+			if a.changes.pending(Change{DeleteAddress, p.Local}) {
+				p.use = deleting
+			}
+		case c.Kind == AddAddress && p.use == adding, c.Kind == DeleteAddress && cause == granted:
 			a.removePath(p)
+			if p.use == gone && !a.hasPathTo(p.Remote) {
+				a.apart = append(a.apart, remote{p.Remote, p.port, p.confirmed})
+			}
 		case c.Kind == DeleteAddress && p.use == deleting:
 			p.use = normal
 			p.heartbeatAt = a.heartbeatTime(p, now)
@@ -456,9 +474,54 @@ func (a *Association) removePath(p *Path) {
 			*kept = a.alternate(a.paths[0])
 		}
 	}
-	if !slices.ContainsFunc(a.paths, func(one *Path) bool { return one.Remote == p.Remote }) {
-		a.endpoint.forget(a, p.Remote)
+}
+
+// hasPathTo reports whether the peer's address can be reached from one of ours.
+func (a *Association) hasPathTo(address netip.Addr) bool {
+	return slices.ContainsFunc(a.paths, func(p *Path) bool { return p.Remote == address })
+}
+
+// remote is an address of the peer: its port of UDP, and whether the peer is known to be there.
+type remote struct {
+	address   netip.Addr
+	port      uint16
+	confirmed bool
+}
+
+// remotes are the peer's addresses, those among them that no address of ours reaches now. There may be equal ones.
+func (a *Association) remotes() iter.Seq[remote] {
+	return func(yield func(remote) bool) {
+		for _, p := range slices.Clone(a.paths) {
+			if !yield(remote{p.Remote, p.port, p.confirmed}) {
+				return
+			}
+		}
+		for _, r := range a.apart {
+			if !yield(r) {
+				return
+			}
+		}
 	}
+}
+
+// Reaches reports whether packets can go from an address of this host to one of the peer's.
+func (a *Association) Reaches(local netip.Addr) bool {
+	for r := range a.remotes() {
+		if reach(local, r.address) {
+			return true
+		}
+	}
+	return false
+}
+
+// Locals are the addresses of ours that the association has, or is to have.
+func (a *Association) Locals() (list []netip.Addr) {
+	for _, p := range a.paths {
+		if p.use != deleting && !slices.Contains(list, p.Local) {
+			list = append(list, p.Local)
+		}
+	}
+	return list
 }
 
 // strange reports whether a packet has come to an address that the peer may not know, since it is being deleted or added: an

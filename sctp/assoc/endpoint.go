@@ -295,8 +295,8 @@ func (e *Endpoint) leave(a *Association) {
 	if e.byTag[a.tag] == a {
 		delete(e.byTag, a.tag)
 	}
-	for _, p := range a.paths {
-		e.forget(a, p.Remote)
+	for r := range a.remotes() {
+		e.forget(a, r.address)
 	}
 }
 

@@ -13,16 +13,17 @@ import (
 // the addresses: see LinkUp, and Change.
 func (a *Association) LinkDown(locals []netip.Addr, now time.Time, out *Output) {
 	a.endpoint.begin()
-	a.changes.refused = nil
+	news := false
 	for _, p := range a.paths {
 		if slices.Contains(locals, p.Local) && !p.down {
 			a.setLink(p.Local, false)
+			news = true
 		}
 	}
-	if a.alive() {
-		if ch := &a.changes; ch.chunk != nil && ch.path.down { // what has gone there is lost
-			ch.path = a.changePath(ch.path)
-			a.sendChange(now, out)
+	if news && a.alive() {
+		a.changes.refused = nil
+		if a.changes.chunk != nil && a.changes.path.down { // what has gone there is lost
+			a.moveChange(now, out)
 		}
 		// A path in doubt may still be better than one that is down. One that has failed is not asked by until it answers:
 		// each timeout of the request would count against the association.
@@ -41,21 +42,24 @@ func (a *Association) LinkDown(locals []netip.Addr, now time.Time, out *Output) 
 // when one answers that or data, the peer is asked to send there again if it has left for that link.
 func (a *Association) LinkUp(local netip.Addr, now time.Time, out *Output) {
 	a.endpoint.begin()
-	a.changes.refused = nil
 	a.restore(local, now, out)
 	a.endpoint.settle(a)
 }
 
-// restore has the paths of an address used again whose link was down, and asks them.
+// restore has the paths of an address used again whose link was down, and asks them. A request that had no way out goes by it.
 func (a *Association) restore(local netip.Addr, now time.Time, out *Output) {
 	if !a.isDown(local) {
 		return
 	}
 	a.setLink(local, true)
+	a.changes.refused = nil
 	for _, p := range a.paths {
 		if p.Local == local && a.alive() && p.use == normal {
 			a.sendHeartbeat(p, now, out)
 		}
+	}
+	if p := a.changes.path; a.alive() && a.changes.chunk != nil && (p.down || p.Local == local) {
+		a.moveChange(now, out)
 	}
 }
 

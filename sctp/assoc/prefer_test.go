@@ -16,31 +16,33 @@ import (
 // primary path is of A; the longer the way the later the letter. D is an address that the association does not have.
 func TestPreference(t *testing.T) {
 	for name, tt := range map[string]struct{ steps, asked string }{
-		"a link fails and returns":                              {"down A, up A", "B A"},
-		"another link fails":                                    {"down C, up C", "A"},
-		"another link fails, again":                             {"down C, up C, down C, up C, down B, up B", "A"},
-		"to and fro":                                            {"down A, up A, down A, up A", "B A B A"},
-		"two links fail, and return":                            {"down A, down B, up B, up A", "B C A"},
-		"two links fail, and return in another order":           {"down A, down B, up A, up B", "B C A"},
-		"two links fail at once":                                {"down AB, up B, up A", "C A"},
-		"all links fail, the last one returns":                  {"down A, down B, down C, up C", "B C"},
-		"all links fail, all return":                            {"down A, down B, down C, up C, up B, up A", "B C A"},
-		"what the user prefers stays":                           {"prefer B, down A, up A, down C, up C", "B"},
-		"what the user prefers fails and returns":               {"prefer B, down B, up B", "B A B"},
-		"the user prefers while a link is down":                 {"down A, prefer C, up A", "B C"},
-		"the user prefers what is down":                         {"prefer B, down A, prefer A, up A", "B A B A"},
-		"our own primary path is not the peer's":                {"down A, up A, primary B, primary A, primary C", "B A"},
-		"our own primary path changes meanwhile":                {"down A, primary C, up A", "B A"},
-		"our own primary path fails, not the peer's":            {"prefer B, primary C, down C, up C", "B"},
-		"an address is deleted that is preferred":               {"prefer C, delete C, down A, up A", "C B A"},
-		"an address is deleted that was left":                   {"down A, delete A, down B, up B", "B C B"},
-		"an address is deleted whose link is down":              {"prefer C, down C, delete C, delete A", "C A"},
-		"an address goes, and is back before the peer knows":    {"down A + delete A + add A, down BC, up B", "B A B"},
-		"an address goes and comes twice before the peer knows": {"down A + delete A + add A + down A + delete A + add A, down BC", "B A"},
-		"the only address is replaced and comes back at once":   {"delete B, delete C, down A + replace AD + down D + replace DA", ""},
-		"the only address is replaced and comes back later":     {"delete B, delete C, down A + replace AD, down D + replace DA", ""},
-		"the peer refuses":                                      {"prefer D, down A, up A", "D B A"},
-		"the peer refuses while it is elsewhere":                {"prefer B, down B, prefer D, up B", "B A D"},
+		"a link fails and returns":                                             {"down A, up A", "B A"},
+		"another link fails":                                                   {"down C, up C", "A"},
+		"another link fails, again":                                            {"down C, up C, down C, up C, down B, up B", "A"},
+		"to and fro":                                                           {"down A, up A, down A, up A", "B A B A"},
+		"two links fail, and return":                                           {"down A, down B, up B, up A", "B C A"},
+		"two links fail, and return in another order":                          {"down A, down B, up A, up B", "B C A"},
+		"two links fail at once":                                               {"down AB, up B, up A", "C A"},
+		"all links fail, the last one returns":                                 {"down A, down B, down C, up C", "B C"},
+		"all links fail, all return":                                           {"down A, down B, down C, up C, up B, up A", "B C A"},
+		"what the user prefers stays":                                          {"prefer B, down A, up A, down C, up C", "B"},
+		"what the user prefers fails and returns":                              {"prefer B, down B, up B", "B A B"},
+		"the user prefers while a link is down":                                {"down A, prefer C, up A", "B C"},
+		"the user prefers what is down":                                        {"prefer B, down A, prefer A, up A", "B A B A"},
+		"our own primary path is not the peer's":                               {"down A, up A, primary B, primary A, primary C", "B A"},
+		"our own primary path changes meanwhile":                               {"down A, primary C, up A", "B A"},
+		"our own primary path fails, not the peer's":                           {"prefer B, primary C, down C, up C", "B"},
+		"an address is deleted that is preferred":                              {"prefer C, delete C, down A, up A", "C B A"},
+		"an address is deleted that was left":                                  {"down A, delete A, down B, up B", "B C B"},
+		"an address is deleted whose link is down":                             {"prefer C, down C, delete C, delete A", "C A"},
+		"an address goes, and is back before the peer knows":                   {"down A + delete A + add A, down BC, up B", "B A B"},
+		"an address goes and comes twice before the peer knows":                {"down A + delete A + add A + down A + delete A + add A, down BC", "B A"},
+		"an address goes, comes and goes before the peer knows":                {"down C + delete C + add C + down C + delete C, down A, up A", "A B A"},
+		"an address goes and comes, and its link fails, before the peer knows": {"down A + delete A + add A + down A, up A, down BC", "B A"},
+		"the only address is replaced and comes back at once":                  {"delete B, delete C, down A + replace AD + down D + replace DA", ""},
+		"the only address is replaced and comes back later":                    {"delete B, delete C, down A + replace AD, down D + replace DA", ""},
+		"the peer refuses":                                                     {"prefer D, down A, up A", "D B A"},
+		"the peer refuses while it is elsewhere":                               {"prefer B, down B, prefer D, up B", "B A D"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newPreferenceWorld(t, Defaults())
@@ -141,6 +143,32 @@ func TestDeletionWhereThePeerIs(t *testing.T) {
 	w.do("delete B")
 	w.run(time.Second)
 	w.wants("B", "C")
+}
+
+// TestChangeWhenLinkReturns has all links of an idle host fail with a request on its way, for so long that T4 is far away: the
+// first one that is back takes the request at once. A link that is said to be down again changes nothing.
+func TestChangeWhenLinkReturns(t *testing.T) {
+	w := newPreferenceWorld(t, Defaults())
+	for _, step := range []string{"down A", "down B", "down C"} {
+		w.do(step)
+	}
+	w.run(40 * time.Second)
+	mover, sent := w.hosts[0], 0
+	w.trace = func(_ int, p Packet) {
+		if has(p, chunk.TypeASCONF) {
+			sent++
+		}
+	}
+	for range 10 {
+		w.do("down A")
+	}
+	if sent != 0 {
+		t.Errorf("%d requests since nothing has changed", sent)
+	}
+	w.do("up C")
+	if w.run(100 * time.Millisecond); w.hosts[1].a.primary.Remote != w.addresses("C")[0] || mover.a.changes.chunk != nil {
+		t.Errorf("the peer sends to %v", w.hosts[1].a.primary.Remote)
+	}
 }
 
 // TestPreferenceHidden takes links of a host behind a NAT down, whose request for an address goes by that alone. The link of
