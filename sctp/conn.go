@@ -80,11 +80,11 @@ func (c *Conn) note(ev *assoc.Event) {
 		c.inbox.putError(ErrRestarted, MessageInfo{})
 		c.wake()
 	case assoc.ChangeRefused:
-		kind := assoc.DeleteAddress
+		// What could not be deleted will be tried again. What the peer did not take will not: it would refuse all that is
+		// asked for together with it (RFC 5061 section 5.3, F11).
 		if slices.Contains(c.a.Locals(), ev.Pair.Local) {
-			kind = assoc.AddAddress
+			c.locals = apply(c.locals, []assoc.Change{{Kind: assoc.AddAddress, Address: ev.Pair.Local}})
 		}
-		c.locals = apply(c.locals, []assoc.Change{{Kind: kind, Address: ev.Pair.Local}})
 	case assoc.PeerShutdown:
 		c.peer = true
 		c.inbox.finish(io.EOF)

@@ -87,3 +87,30 @@ func TestApartEnds(t *testing.T) {
 		})
 	}
 }
+
+// TestApartBeginsAgain has the peer begin again at an address that none of ours reached: it is the peer's still, and no
+// stranger's (RFC 9260 section 5.2.2).
+func TestApartBeginsAgain(t *testing.T) {
+	for _, from := range addresses("198.51.100.1", "2001:db8::b") {
+		w, four, six := twoFamilies(t)
+		mover, peer := w.hosts[0], w.hosts[1]
+		if err := w.change(Change{DeleteAddress, four}); err != nil { // the host has it still
+			t.Fatal(err)
+		}
+		w.run(time.Second)
+		mover.end.config.Listen = true
+		peer.end = New(peer.end.config)
+		if from.Is4() {
+			peer.end.SetAddresses([]netip.Addr{from})
+			six = four
+		}
+		var err error
+		if peer.a, err = peer.end.Connect([]netip.Addr{six}, 5000, w.udp, Defaults(), w.now, &peer.out); err != nil {
+			t.Fatal(err)
+		}
+		peer.flush()
+		if w.run(2 * time.Second); !mover.saw(Restarted) || peer.a.state != established {
+			t.Errorf("from %v the peer comes to state %d", from, peer.a.state)
+		}
+	}
+}

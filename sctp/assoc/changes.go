@@ -488,7 +488,7 @@ type remote struct {
 	confirmed bool
 }
 
-// remotes are the peer's addresses, those among them that no address of ours reaches now. There may be equal ones.
+// remotes are the peer's addresses, also those that no address of ours reaches now. There may be equal ones.
 func (a *Association) remotes() iter.Seq[remote] {
 	return func(yield func(remote) bool) {
 		for _, p := range slices.Clone(a.paths) {
@@ -502,6 +502,11 @@ func (a *Association) remotes() iter.Seq[remote] {
 			}
 		}
 	}
+}
+
+// has reports whether an address is one of the peer's.
+func (a *Association) has(address netip.Addr) bool {
+	return a.hasPathTo(address) || slices.ContainsFunc(a.apart, func(r remote) bool { return r.address == address })
 }
 
 // Reaches reports whether packets can go from an address of this host to one of the peer's.

@@ -152,8 +152,7 @@ func (a *Association) named(in *arrival, init *chunk.Init) *arrival {
 // strangers are addresses that are not the peer's, as parameters; nil if there are none.
 func (a *Association) strangers(from netip.Addr, listed []netip.Addr) (b []byte) {
 	for _, address := range append([]netip.Addr{from}, listed...) {
-		known := slices.ContainsFunc(a.paths, func(p *Path) bool { return p.Remote == address })
-		if !known && slices.ContainsFunc(a.endpoint.config.Addresses, func(l netip.Addr) bool { return reach(l, address) }) {
+		if !a.has(address) && slices.ContainsFunc(a.endpoint.config.Addresses, func(l netip.Addr) bool { return reach(l, address) }) {
 			b = chunk.AppendAddress(b, address.WithZone(""))
 		}
 	}
