@@ -6,8 +6,6 @@ import (
 	"context"
 	"io"
 	"net"
-	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/sctp/assoc"
@@ -27,13 +25,12 @@ type Conn struct {
 	done     chan struct{} // closed when it has ended
 
 	// The endpoint's mutex holds these.
-	locals    []netip.Addr // that the association has, or is to have
-	credit    int          // cost of what was read, for the engine
-	woken     bool         // the turn with the engine knows that the reader is to be woken
-	closing   bool         // nothing more is to be sent
-	shut      bool         // nor read
-	peer      bool         // has shut down
-	restarted bool         // the peer has, and no writer knows yet
+	credit    int  // cost of what was read, for the engine
+	woken     bool // the turn with the engine knows that the reader is to be woken
+	closing   bool // nothing more is to be sent
+	shut      bool // nor read
+	peer      bool // has shut down
+	restarted bool // the peer has, and no writer knows yet
 	ended     error
 	remote    Addr    // at the end
 	waiting   []Event // until someone asks for the channel
@@ -79,11 +76,9 @@ func (c *Conn) note(ev *assoc.Event) {
 		c.inbox.reopen()
 		c.inbox.putError(ErrRestarted, MessageInfo{})
 		c.wake()
-	case assoc.ChangeRefused:
-		// What could not be deleted will be tried again. What the peer did not take will not: it would refuse all that is
-		// asked for together with it (RFC 5061 section 5.3, F11).
-		if slices.Contains(c.a.Locals(), ev.Pair.Local) {
-			c.locals = apply(c.locals, []assoc.Change{{Kind: assoc.AddAddress, Address: ev.Pair.Local}})
+	case assoc.AddressAdded:
+		if !c.closing { // it may be the first that an address of ours reaches
+			c.endpoint.started = append(c.endpoint.started, c)
 		}
 	case assoc.PeerShutdown:
 		c.peer = true
@@ -230,8 +225,8 @@ func (c *Conn) LocalAddr() net.Addr {
 	c.endpoint.mu.Lock()
 	defer c.endpoint.mu.Unlock()
 	here := c.endpoint.addr
-	if len(c.locals) > 0 {
-		here.Hosts = slices.Clone(c.locals)
+	if isClosed(c.ready) {
+		here.Hosts = c.a.Locals()
 	}
 	return &here
 }

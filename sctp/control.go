@@ -90,8 +90,8 @@ func (c *Conn) Probe(path Pair) error {
 }
 
 // AddAddress has the association use another address of this host, if the peer takes changes of addresses (RFC 5061).
-// The event ChangeDone or ChangeRefused follows, unless the peer has no address that is reached from there: that is an error. An endpoint that has all addresses of the host does so by itself; one
-// that is bound to some takes these alone.
+// The event ChangeDone or ChangeRefused follows. An endpoint that has all addresses of the host does so by itself; one that
+// is bound to some takes these alone.
 func (c *Conn) AddAddress(local netip.Addr) error {
 	if !local.IsValid() || local.IsUnspecified() || local.IsMulticast() || local.Is4In6() {
 		return c.opError("change addresses", &net.AddrError{Err: "not the address of a host", Addr: local.String()})
@@ -153,7 +153,7 @@ func (c *Conn) has(kind func(PathStatus) bool) bool {
 
 // hasLocal reports whether the association has an address of this host.
 func (c *Conn) hasLocal(local netip.Addr) bool {
-	return c.has(func(p PathStatus) bool { return p.Local == local })
+	return slices.Contains(c.a.Locals(), local)
 }
 
 // control does something with the association, if it lives.

@@ -6,11 +6,8 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/isthmus-net/isthmus/sctp/assoc"
 )
 
 // TestUnknownPathsAndAddresses has calls name what the association does not have.
@@ -43,23 +40,6 @@ func TestUnknownPathsAndAddresses(t *testing.T) {
 	}
 	if err := conn.AddAddress(netip.Addr{}); err == nil {
 		t.Error("AddAddress of no address")
-	}
-}
-
-// TestRefusedChanges has the peer refuse changes that the endpoint has asked for by itself: an address that could not be deleted
-// is deleted when the host is looked at next, and one that could not be added is not asked for again.
-func TestRefusedChanges(t *testing.T) {
-	conn, _ := connect(t, onLoopback())
-	mine, foreign := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.1")
-	conn.endpoint.mu.Lock()
-	conn.locals = []netip.Addr{foreign}
-	for _, address := range []netip.Addr{mine, foreign} {
-		conn.note(&assoc.Event{Kind: assoc.ChangeRefused, Pair: Pair{Local: address}})
-	}
-	locals := conn.locals
-	conn.endpoint.mu.Unlock()
-	if !slices.Equal(locals, []netip.Addr{foreign, mine}) {
-		t.Errorf("the association is to have %v", locals)
 	}
 }
 

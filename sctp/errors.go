@@ -33,8 +33,6 @@ var (
 	ErrTooLarge  = assoc.ErrTooLarge  // of a message that is larger than the send buffer
 	ErrNoChanges = assoc.ErrNoChanges // the peer does not take changes of addresses
 	ErrLast      = assoc.ErrLast      // an association keeps one address at least
-	// ErrUnreachable is of an address from which none of the peer's can be reached.
-	ErrUnreachable = assoc.ErrUnreachable
 	// ErrBound is of an address that packets cannot come to: the endpoint is bound to others.
 	ErrBound = errors.New("the endpoint is bound to other addresses")
 )

@@ -176,6 +176,34 @@ func TestAddressComesAndGoes(t *testing.T) {
 	}
 }
 
+// TestFamilyComesLater gives two hosts that began with IPv4 alone an address of IPv6 each: whoever has it first, the association
+// uses both.
+func TestFamilyComesLater(t *testing.T) {
+	for name, clientFirst := range map[string]bool{"client first": true, "server first": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newTestNetwork(t)
+			client, server := func() error { return address("a", clientA6+"/64", netlink.AddrAdd) }, func() error { return address("s", server6+"/64", netlink.AddrAdd) }
+			n.client.Do(t, func() error {
+				return errors.Join(address("a", clientA6+"/64", netlink.AddrDel), address("b", clientB6+"/64", netlink.AddrDel))
+			})
+			n.server.Do(t, func() error { return address("s", server6+"/64", netlink.AddrDel) })
+			here, there := n.connect(&Config{Parameters: quick()}, "sctp+udp", server4+":5000")
+			confirmedBoth(t, 2, here, there)
+			if clientFirst {
+				n.client.Do(t, client)
+				expectEvent(t, here, ChangeDone, clientA6)
+				n.server.Do(t, server)
+			} else {
+				n.server.Do(t, server)
+				expectEvent(t, there, ChangeDone, server6)
+				n.client.Do(t, client)
+			}
+			confirmedBoth(t, 3, here, there)
+		})
+	}
+}
+
 // expectEvent waits for an event that is about one of our addresses, passing over others.
 func expectEvent(t testing.TB, c *Conn, kind EventKind, local string) {
 	t.Helper()

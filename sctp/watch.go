@@ -75,21 +75,28 @@ func (c *Conn) follow(before map[netip.Addr]bool, t turn) {
 	if !c.established() {
 		return
 	}
-	e := c.endpoint
-	var changes []assoc.Change
+	e, locals := c.endpoint, c.a.Locals()
+	var changes, unsure []assoc.Change
 	var down []netip.Addr
+	works, onHost := false, slices.ContainsFunc(locals, netip.Addr.IsLoopback)
 	for _, a := range e.local {
-		if !slices.Contains(c.locals, a) && !a.IsLoopback() && !c.isLocalOnly() && c.a.Reaches(a) {
-			changes = append(changes, assoc.Change{Kind: assoc.AddAddress, Address: a})
+		add := assoc.Change{Kind: assoc.AddAddress, Address: a}
+		switch {
+		case slices.Contains(locals, a), a.IsLoopback(), onHost, !c.a.Takes(a):
+		case c.a.Reaches(a):
+			changes = append(changes, add)
+		default:
+			unsure = append(unsure, add)
 		}
 	}
-	for _, a := range c.locals {
+	for _, a := range locals {
 		up, there := e.present[a]
 		if !there {
 			down = append(down, a)
 			changes = append(changes, assoc.Change{Kind: assoc.DeleteAddress, Address: a})
 			continue
 		}
+		works = works || up
 		if was, known := before[a]; known && was == up {
 			continue
 		}
@@ -105,45 +112,29 @@ func (c *Conn) follow(before map[netip.Addr]bool, t turn) {
 	if e.config.HideAddresses {
 		return // the peer would not find the host by them (RFC 6951 section 5.7)
 	}
-	if len(changes) > 0 && c.a.Change(changes, t.now, t.Output) == nil {
-		c.locals = apply(c.locals, changes)
+	c.ask(changes, t)
+	if works { // the peer may get an address later that ours reach, if it knows of them
+		c.ask(unsure, t)
 	}
 }
 
-// apply returns the addresses after changes.
-func apply(list []netip.Addr, changes []assoc.Change) []netip.Addr {
-	for _, change := range changes {
-		at := slices.Index(list, change.Address)
-		switch {
-		case change.Kind == assoc.AddAddress && at < 0:
-			list = append(list, change.Address)
-		case change.Kind == assoc.DeleteAddress && at >= 0:
-			list = slices.Delete(list, at, at+1)
-		}
+// ask has the peer take changes, if it takes any. What cannot be asked for now is when the host is looked at next.
+func (c *Conn) ask(changes []assoc.Change, t turn) {
+	if len(changes) > 0 {
+		_ = c.a.Change(changes, t.now, t.Output)
 	}
-	return list
 }
 
-// begun notes the addresses that an association has at its beginning, and brings it up to date. One that the peer has begun
+// begun brings an association up to date at its beginning, and when the peer has one more address. One that the peer has begun
 // again may be one that our user has closed: that holds for the new one, too.
 func (c *Conn) begun(t turn) {
-	if c.closing {
+	switch {
+	case c.closing:
 		c.shutdown(t)
-		return
-	}
-	c.locals = nil
-	for _, p := range c.a.Status().Paths {
-		if !slices.Contains(c.locals, p.Local) {
-			c.locals = append(c.locals, p.Local)
-		}
-	}
-	if c.endpoint.present != nil {
+	case c.endpoint.present != nil:
 		c.follow(c.endpoint.present, t)
 	}
 }
 
 // established reports whether the association is set up, and lives.
 func (c *Conn) established() bool { return isClosed(c.ready) && c.ended == nil }
-
-// isLocalOnly reports whether the peer is on this host.
-func (c *Conn) isLocalOnly() bool { return len(c.locals) > 0 && c.locals[0].IsLoopback() }

@@ -140,7 +140,8 @@ func (a *Association) grant(r chunk.Request, in *arrival, out *Output) chunk.Cau
 	return granted
 }
 
-// grantAdd makes the paths to a new address of the peer. They are verified before data goes by them (F14).
+// grantAdd makes the paths to a new address of the peer, which are verified before data goes by them (F14). One that none of
+// ours reaches is the peer's, too: there may be one of ours later.
 func (a *Association) grantAdd(address netip.Addr, in *arrival, out *Output) chunk.CauseCode {
 	owner := a.endpoint.byPeer[netip.AddrPortFrom(address, a.peerPort)]
 	switch {
@@ -161,8 +162,12 @@ func (a *Association) grantAdd(address netip.Addr, in *arrival, out *Output) chu
 		a.addPath(in.Pair, in.Port, false)
 	}
 	a.addPaths(address, in.Port, false)
-	if len(a.paths) == before {
-		return chunk.CauseResourceShortage
+	switch {
+	case len(a.paths) > before:
+	case slices.ContainsFunc(a.locals, func(ours netip.Addr) bool { return reach(ours, address) }):
+		return chunk.CauseResourceShortage // there are as many paths as may be
+	default:
+		a.apart = append(a.apart, remote{address, in.Port, false})
 	}
 	for _, p := range a.paths[before:] {
 		p.heartbeatAt = in.now
@@ -185,6 +190,7 @@ func (a *Association) grantDelete(address netip.Addr, allOthers bool, in *arriva
 		leaves := (r.address == address) != allOthers
 		if leaves {
 			a.endpoint.forget(a, r.address)
+			a.event(out, Event{Kind: AddressRemoved, Pair: Pair{in.Local, r.address}})
 		}
 		return leaves
 	})

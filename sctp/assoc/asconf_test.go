@@ -118,14 +118,14 @@ func TestRequests(t *testing.T) {
 		{"add", []request{{add, third}}, "0", []string{first, second, third}},
 		{"add what is there", []request{{add, second}}, "0", []string{first, second}},
 		{"add a multicast address", []request{{add, "ff02::1"}}, "0 100:a4", []string{first, second}},
-		{"add one that cannot be reached", []request{{add, "192.0.2.1"}}, "0 100:a1", []string{first, second}},
+		{"add one that cannot be reached", []request{{add, "192.0.2.1"}}, "0", []string{first, second, "192.0.2.1"}},
 		{"delete", []request{{del, second}}, "0", []string{first}},
 		{"delete what is not there", []request{{del, third}}, "0", []string{first, second}},
 		{"delete the source", []request{{del, first}}, "0 100:a2", []string{first, second}},
 		{"delete both", []request{{del, second}, {del, first}}, "0 101:a0", []string{first}},
 		{"delete all others", []request{{del, wildcard}}, "0", []string{first}},
 		{"add, then delete", []request{{add, third}, {del, second}}, "0", []string{first, third}},
-		{"a delete behind an add that has failed", []request{{add, "192.0.2.1"}, {prefer, first}, {del, second}}, "0 100:a1 101:ok 102:a1", []string{first, second}},
+		{"a delete behind an add that has failed", []request{{add, "ff02::1"}, {prefer, first}, {del, second}}, "0 100:a4 101:ok 102:a1", []string{first, second}},
 		{"an add behind a delete that has failed", []request{{del, first}, {add, third}}, "0 100:a2 101:a1", []string{first, second}},
 		{"an add behind a preference that has failed", []request{{prefer, third}, {add, third}}, "0 100:5 101:ok", []string{first, second, third}},
 		{"prefer", []request{{prefer, second}}, "0", []string{first, second}},
@@ -144,13 +144,13 @@ func TestRequests(t *testing.T) {
 				t.Errorf("the answer is %q, want %q", got, tt.want)
 			}
 			var left []string
-			for _, p := range s.a.paths {
-				left = append(left, p.Remote.String())
-				if p.confirmed != (p.Remote == s.remote[0]) { // F14
-					t.Errorf("%v is confirmed: %t", p.Pair, p.confirmed)
+			for r := range s.a.remotes() {
+				left = append(left, r.address.String())
+				if r.confirmed != (r.address == s.remote[0]) { // F14
+					t.Errorf("%v is confirmed: %t", r.address, r.confirmed)
 				}
-				if s.e.byPeer[netip.AddrPortFrom(p.Remote, scriptPeerPort)] != s.a {
-					t.Errorf("%v is not found", p.Remote)
+				if s.e.byPeer[netip.AddrPortFrom(r.address, scriptPeerPort)] != s.a {
+					t.Errorf("%v is not found", r.address)
 				}
 			}
 			if !slices.Equal(left, tt.remote) || len(s.e.byPeer) != len(left) {

@@ -55,6 +55,7 @@ type Association struct {
 	par          Parameters
 	since        time.Time    // when it was set up
 	down         []netip.Addr // local addresses whose link is down
+	locals       []netip.Addr // of ours that the peer has
 	apart        []remote     // the peer's addresses that no address of ours reaches
 	tie          [2]uint32    // what a restart proves itself by (RFC 9260 section 5.2.2)
 	verification verification
@@ -71,7 +72,7 @@ func (e *Endpoint) newAssociation(par Parameters, port uint16, tag uint32) *Asso
 // reset forgets all but the user, what that has not read yet, the peer's port and the parameters.
 func (a *Association) reset(tag uint32) {
 	e := a.endpoint
-	*a = Association{User: a.User, endpoint: e, par: a.par, peerPort: a.peerPort, epoch: a.epoch, due: a.due, slot: a.slot, touched: a.touched, observed: a.observed, down: a.down, tag: tag, receiver: receiver{unread: a.unread}}
+	*a = Association{User: a.User, endpoint: e, par: a.par, peerPort: a.peerPort, epoch: a.epoch, due: a.due, slot: a.slot, touched: a.touched, observed: a.observed, down: a.down, locals: e.config.Addresses, tag: tag, receiver: receiver{unread: a.unread}}
 	a.tie = [2]uint32{e.random32() | 1, e.random32() | 1}
 	a.setFirst(e.random32())
 }
@@ -79,7 +80,11 @@ func (a *Association) reset(tag uint32) {
 // adopt takes what a cookie says.
 func (a *Association) adopt(c *cookie) {
 	a.setFirst(c.tsn)
-	a.meet(&c.init, c.out, c.random)
+	a.meet(&c.init, c.from, c.out, c.random)
+	a.setLocals(c.local, c.from)
+	if c.edition != a.endpoint.edition { // the peer may have been told of others
+		a.locals = []netip.Addr{c.local}
+	}
 	if from := a.addPath(Pair{c.local, c.from}, c.udp, true); a.primary == nil {
 		a.primary = from
 	}
@@ -91,9 +96,10 @@ func (a *Association) adopt(c *cookie) {
 
 // meet takes what the peer's INIT or INIT ACK says of it, when we have asked for so many streams (RFC 9260
 // section 5.1.1) and have sent a random number.
-func (a *Association) meet(i *chunk.Init, out uint16, random []byte) {
+func (a *Association) meet(i *chunk.Init, from netip.Addr, out uint16, random []byte) {
 	a.peerTag, a.peerWindow, a.announced = i.Tag, int(i.Window), int(i.Window)
 	a.agree(&i.Options, random)
+	a.ipv4, a.ipv6 = takesFamily(from, i, true), takesFamily(from, i, false)
 	a.changes.begin(a.firstTSN, i.TSN)
 	a.streams = min(out, i.In)
 	a.expect(i.TSN, min(i.Out, a.par.StreamsIn))

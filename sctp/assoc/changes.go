@@ -40,9 +40,9 @@ type changes struct {
 	again   bool      // it was sent again for that
 	unknown [3]bool   // kinds that the peer does not know
 
-	target  netip.Addr   // to which the peer has agreed to send last
-	home    netip.Addr   // to which it is to return when the link is back: what the user prefers, or what was left first
-	refused []netip.Addr // to which it has refused to send since a link changed last
+	target  netip.Addr // to which the peer has agreed to send last
+	home    netip.Addr // to which it is to return when the link is back: what the user prefers, or what was left first
+	refused []Change   // that it has not taken: additions, and preferences since a link changed last
 
 	wish    netip.Addr // that the peer wants as primary, and that is not confirmed yet
 	wished  Pair       // by which it said so
@@ -55,8 +55,6 @@ var (
 	ErrHidden    = errors.New("behind a NAT an address can be deleted only if one other is left")
 	ErrNoChanges = errors.New("the peer does not take changes of addresses")
 	ErrLast      = errors.New("an association keeps one address at least")
-	// ErrUnreachable is that of an address which the peer would refuse, for it has no path there either.
-	ErrUnreachable = errors.New("the peer has no address that can be reached from there")
 )
 
 // begin takes the first serials: the first TSNs (RFC 5061 section 5.1, A2).
@@ -83,14 +81,13 @@ func (a *Association) Change(list []Change, now time.Time, out *Output) error {
 		return ErrNotOpen
 	case !a.addresses || slices.ContainsFunc(list, func(c Change) bool { return !a.changes.takesChange(c) }):
 		return ErrNoChanges
-	case slices.ContainsFunc(list, func(c Change) bool { return c.Kind == AddAddress && !a.Reaches(c.Address) }):
-		return ErrUnreachable
 	}
 	if a.endpoint.config.Hidden && !a.deletesAllButOne(list) {
 		return ErrHidden
 	}
 	stays := func(p *Path) bool { return p.use != deleting && !slices.Contains(list, Change{DeleteAddress, p.Local}) }
-	if !slices.ContainsFunc(a.paths, stays) && !slices.ContainsFunc(list, func(c Change) bool { return c.Kind == AddAddress }) {
+	comes := func(c Change) bool { return c.Kind == AddAddress && a.Reaches(c.Address) }
+	if !slices.ContainsFunc(a.paths, stays) && !slices.ContainsFunc(list, comes) {
 		return ErrLast // RFC 5061 section 5.3, F5
 	}
 	a.endpoint.begin()
@@ -172,158 +169,6 @@ func (a *Association) depose(p *Path) {
 	}
 }
 
-// nextChange sends the next ASCONF if none is out (RFC 5061 section 5.1, A1 to A4).
-func (a *Association) nextChange(now time.Time, out *Output) {
-	c := &a.changes
-	if c.chunk != nil || len(c.waiting) == 0 {
-		return
-	}
-	for most := a.mostRequests(); len(c.waiting) > 0 && len(c.out) < most; {
-		one := c.waiting[0]
-		if c.waiting = c.waiting[1:]; c.takesChange(one) {
-			c.out = append(c.out, one)
-		} else {
-			a.conclude(one, chunk.CauseUnrecognizedParameters, now, out)
-		}
-	}
-	if len(c.out) == 0 {
-		return
-	}
-	var requests []byte
-	for i, one := range c.out {
-		t := [...]chunk.ParameterType{chunk.ParamAddIP, chunk.ParamDeleteIP, chunk.ParamSetPrimary}[one.Kind]
-		requests = chunk.AppendRequest(requests, chunk.Request{Type: t, Correlation: uint32(i), Address: a.onWire(one.Address)})
-	}
-	asconf := chunk.ASCONF{Serial: c.next, Address: a.onWire(a.known()), Requests: requests}
-	c.chunk = asconf.Append(nil)
-	c.next++
-	if c.path = a.destination(); !c.path.usable() || !a.mayAsk(c.path) {
-		c.path = a.changePath(nil)
-	}
-	a.sendChange(now, out)
-}
-
-// mostRequests is how many an ASCONF has at most: as many as fit into a packet (RFC 5061 section 5.1.1, C5), and behind a NAT
-// one, since a wildcard stands for one address.
-func (a *Association) mostRequests() int {
-	const one, fixed = 28, chunk.HeaderSize + 28 // a request, and what is before the first, with addresses of IPv6
-	if a.endpoint.config.Hidden {
-		return 1
-	}
-	return max((a.destination().room()-a.authSize()-fixed)/one, 1)
-}
-
-// onWire is an address of ours as a chunk has it: behind a NAT, where no one knows it, the one of all zeros (RFC 6951 section
-// 5.7). In a request that stands for where the packet comes from, and in a deletion for all but that.
-func (a *Association) onWire(address netip.Addr) netip.Addr {
-	switch {
-	case !a.endpoint.config.Hidden:
-		return address.WithZone("")
-	case address.Is4():
-		return netip.IPv4Unspecified()
-	}
-	return netip.IPv6Unspecified()
-}
-
-// mayAsk reports whether the changes that are out may be asked for by a path. If they name no address it must come from
-// the right one; a preference whose link is down may come from any, to which the peer then sends.
-func (a *Association) mayAsk(p *Path) bool {
-	if !a.endpoint.config.Hidden || len(a.changes.out) == 0 {
-		return true
-	}
-	one := a.changes.out[0]
-	return (p.Local == one.Address) != (one.Kind == DeleteAddress) || one.Kind == PreferAddress && a.isDown(one.Address)
-}
-
-// known is an address of ours that the peer has (RFC 5061 section 5.3.2).
-func (a *Association) known() netip.Addr {
-	for _, p := range a.paths {
-		if p.use != adding {
-			return p.Local
-		}
-	}
-	return a.paths[0].Local
-}
-
-// changePath is a path for an ASCONF in place of one by which it went: the best of those in use, or one of an
-// address that is being added, but none of one that leaves (RFC 5061 section 5.3, F1, F6), or whose link is down.
-func (a *Association) changePath(not *Path) *Path {
-	best := not
-	for _, p := range a.paths {
-		leaves := p.use == deleting && !a.changes.pending(Change{AddAddress, p.Local})
-		if p == not || !p.confirmed || leaves || p.down || !a.mayAsk(p) {
-			continue
-		}
-		if best == nil || best == not || p.asksBefore(best) {
-			best = p
-		}
-	}
-	if best == nil {
-		return a.destination()
-	}
-	return best
-}
-
-// asksBefore reports whether an ASCONF goes by a path rather than by another. By one of an address that leaves and is to come
-// again it goes only if there is no other: it may ask to delete where it comes from, which the peer refuses.
-func (p *Path) asksBefore(other *Path) bool {
-	switch {
-	case (p.use == deleting) != (other.use == deleting):
-		return other.use == deleting
-	case p.state != other.state:
-		return p.state < other.state
-	}
-	return p.errors < other.errors
-}
-
-// moveChange sends the ASCONF that is out by the best path that there is now.
-func (a *Association) moveChange(now time.Time, out *Output) {
-	a.changes.path = a.changePath(nil)
-	a.sendChange(now, out)
-}
-
-// sendChange sends the ASCONF that is out, and starts T4.
-func (a *Association) sendChange(now time.Time, out *Output) {
-	a.sendAlone(a.changes.path, a.changes.chunk, out)
-	a.changes.at = now.Add(a.changes.path.rto)
-	a.changes.tsn, a.changes.passed, a.changes.again = a.nextTSN, false, false
-}
-
-// passChange notes that data is acknowledged which left behind the ASCONF that is out, by the same path: so it should have
-// been answered.
-func (a *Association) passChange(c *sent, tsn uint32) {
-	if ch := &a.changes; ch.chunk != nil && c.path == ch.path && !c.moved && !before(tsn, ch.tsn) {
-		ch.passed = true
-	}
-}
-
-// missChange sends the ASCONF again, once before T4, which waits for RTO.Min, when later data of its path is acknowledged.
-// It is the same chunk, which the peer does not do twice (RFC 5061 section 5.2, E2), and its first copy is hardly in
-// transit any more (section 5.1.1, C1): if that was just late, one packet was too many. Like the early probe this is no
-// part of the RFC.
-func (a *Association) missChange(now time.Time, out *Output) {
-	ch := &a.changes
-	if !ch.passed || ch.again || !a.par.EarlyProbe {
-		return
-	}
-	a.endpoint.Counters.EarlyChanges++
-	a.sendChange(now, out)
-	ch.again = true
-}
-
-// changeExpired sends it again, by another path if there is one (RFC 5061 section 5.1, B1 to B5).
-func (a *Association) changeExpired(now time.Time, out *Output) {
-	a.changes.at = time.Time{}
-	if !a.alive() && a.state != shutdownSent || a.changes.chunk == nil {
-		return
-	}
-	if a.strike(a.changes.path, true, now, out); a.state == closed {
-		return
-	}
-	a.changes.path = a.changePath(a.changes.path)
-	a.sendChange(now, out)
-}
-
 // handleASCONFAck takes the peer's answer (RFC 5061 section 5.1, A5 to A8).
 func (a *Association) handleASCONFAck(from *Path, c chunk.Chunk, now time.Time, out *Output) {
 	ack, err := chunk.ParseASCONFAck(c.Body)
@@ -401,6 +246,9 @@ func results(answers []byte, n int) []chunk.CauseCode {
 
 // conclude makes a change that the peer has taken our own, or takes it back.
 func (a *Association) conclude(c Change, cause chunk.CauseCode, now time.Time, out *Output) {
+	if c.Kind == AddAddress && cause == granted {
+		a.prepare(c, now) // the peer may have one more address by now
+	}
 	for _, p := range slices.Clone(a.paths) {
 		switch {
 		case p.Local != c.Address:
@@ -425,6 +273,7 @@ func (a *Association) conclude(c Change, cause chunk.CauseCode, now time.Time, o
 		kind = ChangeRefused
 	}
 	a.changes.settle(c, cause == granted)
+	a.settleLocal(c, cause == granted)
 	a.event(out, Event{Kind: kind, Cause: cause, Pair: Pair{Local: c.Address}})
 }
 
@@ -439,12 +288,14 @@ func (c *changes) settle(one Change, taken bool) {
 	case one.Kind == PreferAddress && taken:
 		c.target = one.Address
 	case one.Kind == PreferAddress:
-		if !slices.Contains(c.refused, one.Address) {
-			c.refused = append(c.refused, one.Address)
-		}
+		c.refuse(one)
 		if c.home == one.Address {
 			c.home = c.target
 		}
+	case one.Kind == AddAddress && taken:
+		c.refused = slices.DeleteFunc(c.refused, func(old Change) bool { return old == one })
+	case one.Kind == AddAddress:
+		c.refuse(one)
 	case one.Kind == DeleteAddress && taken:
 		for _, address := range [...]*netip.Addr{&c.target, &c.home} {
 			if *address == one.Address {
@@ -452,6 +303,25 @@ func (c *changes) settle(one Change, taken bool) {
 			}
 		}
 	}
+}
+
+// maxRefused is how many refusals are remembered.
+const maxRefused = 2 * maxAddresses
+
+// refuse remembers that the peer has not taken a change.
+func (c *changes) refuse(one Change) {
+	if slices.Contains(c.refused, one) {
+		return
+	}
+	if len(c.refused) == maxRefused {
+		c.refused = slices.Delete(c.refused, 0, 1)
+	}
+	c.refused = append(c.refused, one)
+}
+
+// forgive has the peer asked again to send where it has refused to: the links are not what they were.
+func (c *changes) forgive() {
+	c.refused = slices.DeleteFunc(c.refused, func(old Change) bool { return old.Kind == PreferAddress })
 }
 
 // removePath forgets a path, unless it is the last.
@@ -465,9 +335,6 @@ func (a *Association) removePath(p *Path) {
 	a.depose(p)
 	a.trust(p, time.Time{})
 	a.paths = slices.DeleteFunc(a.paths, func(one *Path) bool { return one == p })
-	if kept := func(one *Path) bool { return one.Local == p.Local }; !slices.ContainsFunc(a.paths, kept) && !a.changes.pending(Change{AddAddress, p.Local}) {
-		a.setLink(p.Local, true)
-	}
 	for _, kept := range []**Path{&a.primary, &a.current, &a.changes.path, &a.sackPath, &a.lastPath} {
 		if *kept == p {
 			*kept = a.alternate(a.paths[0])

@@ -16,27 +16,28 @@ import (
 // section 5.1.3). The peer carries it:
 //
 //	| MAC (32) | made at, ns (8) | life, ms (4) | tie-tags (8) | tag (4) | first TSN (4) | streams out (2) |
-//	| peer's port (2) | UDP port (2) | our random number (32) | local address parameter | peer's address parameter |
-//	| peer's INIT |
+//	| peer's port (2) | UDP port (2) | edition (4) | our random number (32) | local address parameter |
+//	| peer's address parameter | peer's INIT |
 //
 // It is signed, not hidden: nothing in it is secret.
 type cookie struct {
-	made   int64
-	life   time.Duration
-	tie    [2]uint32 // of an association that there was already, ours and the peer's; 0 if there was none
-	tag    uint32
-	tsn    uint32
-	out    uint16
-	port   uint16
-	udp    uint16
-	random []byte // of our INIT ACK, for keys (RFC 4895 section 6.1)
-	local  netip.Addr
-	from   netip.Addr
-	init   chunk.Init
+	made    int64
+	life    time.Duration
+	tie     [2]uint32 // of an association that there was already, ours and the peer's; 0 if there was none
+	tag     uint32
+	tsn     uint32
+	out     uint16
+	port    uint16
+	udp     uint16
+	edition uint32 // of our addresses that the peer was told of
+	random  []byte // of our INIT ACK, for keys (RFC 4895 section 6.1)
+	local   netip.Addr
+	from    netip.Addr
+	init    chunk.Init
 }
 
 // cookieFixed is the size of what stands between the MAC and the addresses.
-const cookieFixed = 8 + 4 + 8 + 4 + 4 + 2 + 2 + 2 + chunk.RandomSize
+const cookieFixed = 8 + 4 + 8 + 4 + 4 + 2 + 2 + 2 + 4 + chunk.RandomSize
 
 // append writes the cookie behind room for its MAC.
 func (c *cookie) append(b []byte) []byte {
@@ -50,6 +51,7 @@ func (c *cookie) append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint16(b, c.out)
 	b = binary.BigEndian.AppendUint16(b, c.port)
 	b = binary.BigEndian.AppendUint16(b, c.udp)
+	b = binary.BigEndian.AppendUint32(b, c.edition)
 	b = append(b, c.random...)
 	b = chunk.AppendAddress(b, c.local.WithZone(""))
 	b = chunk.AppendAddress(b, c.from.WithZone(""))
@@ -67,6 +69,7 @@ func parseCookie(b []byte) (c cookie, err error) {
 	c.tie = [2]uint32{binary.BigEndian.Uint32(b[12:]), binary.BigEndian.Uint32(b[16:])}
 	c.tag, c.tsn = binary.BigEndian.Uint32(b[20:]), binary.BigEndian.Uint32(b[24:])
 	c.out, c.port, c.udp = binary.BigEndian.Uint16(b[28:]), binary.BigEndian.Uint16(b[30:]), binary.BigEndian.Uint16(b[32:])
+	c.edition = binary.BigEndian.Uint32(b[34:])
 	c.random, b = b[cookieFixed-chunk.RandomSize:cookieFixed], b[cookieFixed:]
 	for _, address := range []*netip.Addr{&c.local, &c.from} {
 		p, rest, err := chunk.NextParameter(b)

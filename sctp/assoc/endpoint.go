@@ -40,6 +40,7 @@ type Endpoint struct {
 	Counters Counters
 
 	config  Config
+	edition uint32 // of its addresses
 	secrets secrets
 	spent   spent
 	parted  parted
@@ -69,7 +70,13 @@ func New(c Config) *Endpoint {
 }
 
 // SetAddresses replaces the local addresses that new associations use.
-func (e *Endpoint) SetAddresses(list []netip.Addr) { e.config.Addresses = slices.Clone(list) }
+func (e *Endpoint) SetAddresses(list []netip.Addr) {
+	old := e.config.Addresses
+	if slices.ContainsFunc(list, func(a netip.Addr) bool { return !slices.Contains(old, a) }) || len(list) != len(old) {
+		e.edition++
+	}
+	e.config.Addresses = slices.Clone(list)
+}
 
 // SetBroadcasts names the addresses of IPv4 that all hosts of a link have in common: no peer is at one.
 func (e *Endpoint) SetBroadcasts(list []netip.Addr) { e.many = slices.Clone(list) }
@@ -281,8 +288,8 @@ func (e *Endpoint) settle(a *Association) {
 // enter makes an association known by its tag and its peer's addresses.
 func (e *Endpoint) enter(a *Association) {
 	e.byTag[a.tag] = a
-	for _, p := range a.paths {
-		e.byPeer[netip.AddrPortFrom(p.Remote, a.peerPort)] = a
+	for r := range a.remotes() {
+		e.byPeer[netip.AddrPortFrom(r.address, a.peerPort)] = a
 	}
 }
 

@@ -18,6 +18,7 @@ type features struct {
 	interleaved bool // messages travel as I-DATA (RFC 8260 section 2.2)
 	forwards    bool // messages may be given up (RFC 3758 section 3.3)
 	addresses   bool // may change (RFC 5061 section 4.2.7)
+	ipv4, ipv6  bool // the peer can use addresses of the family
 
 	key   []byte    // of the association (RFC 4895 section 6.1); nil if nothing is authenticated
 	hmac  uint16    // that the peer wants

@@ -168,12 +168,13 @@ func (e *Endpoint) answerInit(in *arrival, init *chunk.Init, par *Parameters, c 
 		c.random = e.random(chunk.RandomSize)
 	}
 	c.out, c.port, c.udp, c.local, c.from, c.init = par.StreamsOut, in.header.Source, in.Port, in.Local, in.Remote, *init
+	c.edition = e.edition
 	signed := c.append(nil)
 	e.secrets.sign(signed, in.now)
 	ack := chunk.Init{
 		Tag: c.tag, Window: uint32(par.ReceiveBuffer), TSN: c.tsn,
 		Out: min(c.out, init.In), In: par.StreamsIn, // section 3.3.3
-		Options: e.options(in.Local, in.Remote, par, c.random),
+		Options: e.options(in.Local, in.Remote, par, c.random, e.config.Addresses),
 	}
 	ack.AddressTypes = nil // of an INIT alone
 	ack.Addresses = slices.DeleteFunc(ack.Addresses, func(a netip.Addr) bool { return !takesFamily(in.Remote, init, a.Is4()) })
@@ -192,15 +193,15 @@ func takesFamily(from netip.Addr, init *chunk.Init, ipv4 bool) bool {
 		slices.ContainsFunc(append([]netip.Addr{from}, init.Addresses...), func(a netip.Addr) bool { return a.Is4() == ipv4 })
 }
 
-// options are the parameters of our INIT and INIT ACK between two addresses.
-func (e *Endpoint) options(local, remote netip.Addr, par *Parameters, random []byte) chunk.Options {
+// options are the parameters of our INIT and INIT ACK between two addresses, when we have these.
+func (e *Endpoint) options(local, remote netip.Addr, par *Parameters, random []byte, ours []netip.Addr) chunk.Options {
 	o := par.offer(random)
 	if e.config.Hidden { // nor address types (RFC 8261 section 6.1)
 		return o
 	}
 	o.AddressTypes = []uint16{chunk.AddressIPv4, chunk.AddressIPv6}
-	for _, address := range e.config.Addresses {
-		if address.IsLoopback() == remote.IsLoopback() && (!address.IsLinkLocalUnicast() || reach(address, remote)) {
+	for _, address := range ours {
+		if isTold(address, remote) {
 			o.Addresses = append(o.Addresses, address.WithZone(""))
 		}
 	}

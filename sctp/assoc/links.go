@@ -14,14 +14,14 @@ import (
 func (a *Association) LinkDown(locals []netip.Addr, now time.Time, out *Output) {
 	a.endpoint.begin()
 	news := false
-	for _, p := range a.paths {
-		if slices.Contains(locals, p.Local) && !p.down {
-			a.setLink(p.Local, false)
+	for _, local := range locals {
+		if !a.isDown(local) {
+			a.setLink(local, false)
 			news = true
 		}
 	}
 	if news && a.alive() {
-		a.changes.refused = nil
+		a.changes.forgive()
 		if a.changes.chunk != nil && a.changes.path.down { // what has gone there is lost
 			a.moveChange(now, out)
 		}
@@ -52,7 +52,7 @@ func (a *Association) restore(local netip.Addr, now time.Time, out *Output) {
 		return
 	}
 	a.setLink(local, true)
-	a.changes.refused = nil
+	a.changes.forgive()
 	for _, p := range a.paths {
 		if p.Local == local && a.alive() && p.use == normal {
 			a.sendHeartbeat(p, now, out)
@@ -158,5 +158,5 @@ func (a *Association) prefer(local netip.Addr, now time.Time, out *Output) {
 
 // mayPrefer reports whether the peer can be asked to send to an address of ours, and has not refused that.
 func (a *Association) mayPrefer(local netip.Addr) bool {
-	return a.addresses && !a.changes.unknown[PreferAddress] && !slices.Contains(a.changes.refused, local)
+	return a.addresses && !a.changes.unknown[PreferAddress] && !slices.Contains(a.changes.refused, Change{PreferAddress, local})
 }

@@ -93,9 +93,9 @@ func (p *Path) roomOf(size int) int {
 	return size &^ 3
 }
 
-// addPaths makes the paths to an address of the peer that can be reached from here. There may be some already.
+// addPaths makes the paths to an address of the peer from those of ours that the peer has. There may be some already.
 func (a *Association) addPaths(remote netip.Addr, udp uint16, confirmed bool) {
-	for _, local := range a.endpoint.config.Addresses {
+	for _, local := range a.locals {
 		if reach(local, remote) && a.endpoint.unicast(remote) {
 			a.addPath(Pair{local, remote}, udp, confirmed)
 		}

@@ -38,7 +38,7 @@ func (a *Association) sendInit(now time.Time, out *Output) {
 	e, p := a.endpoint, a.target
 	init := chunk.Init{
 		Tag: a.tag, Window: uint32(a.par.ReceiveBuffer), Out: a.par.StreamsOut, In: a.par.StreamsIn, TSN: a.firstTSN,
-		Options: e.options(p.Local, p.Remote, &a.par, a.random),
+		Options: e.options(p.Local, p.Remote, &a.par, a.random, a.locals),
 	}
 	init.Preserve = a.preserve
 	a.began = now
@@ -125,7 +125,8 @@ func (a *Association) handleInitAck(c chunk.Chunk, in *arrival, out *Output) {
 		return
 	}
 	init.Addresses = a.endpoint.usable(init.Addresses, in.Remote)
-	a.meet(&init, a.par.StreamsOut, a.random)
+	a.meet(&init, in.Remote, a.par.StreamsOut, a.random)
+	a.setLocals(in.Local, in.Remote)
 	a.learn(in, &init)
 	if from := a.path(in.Pair); from != nil && from.confirmed { // it works
 		a.target = from
