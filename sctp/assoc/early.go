@@ -38,6 +38,15 @@ func (a *Association) watch(p *Path, now time.Time) {
 	}
 }
 
+// expectNothing ends the wait for an answer: all that was out is acknowledged, or goes another way. The next packet must not be
+// due when that was.
+func (p *Path) expectNothing() {
+	p.unanswered = 0
+	if p.suspicion.instead == nil {
+		p.suspicion.at = time.Time{}
+	}
+}
+
 // suspectFrom is when silence from now on is suspicious; zero if there is nothing to be done about it. Without
 // heartbeats a path could not show that it works again.
 func (a *Association) suspectFrom(p *Path, now time.Time) time.Time {

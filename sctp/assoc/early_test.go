@@ -4,6 +4,7 @@ package assoc
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 )
@@ -217,5 +218,35 @@ func TestLeftBehind(t *testing.T) {
 	w.run(10 * time.Second)
 	if len(peer.got) != sent {
 		t.Errorf("%d messages of %d have come", len(peer.got), sent)
+	}
+}
+
+// TestLeaveAfterReturn has a host leave a way that works, as soon as it has returned from the other: what was out there went by
+// the first, and the wait for its answer must not make the next data there late.
+func TestLeaveAfterReturn(t *testing.T) {
+	for pause := 50 * time.Millisecond; pause < time.Second; pause += 50 * time.Millisecond {
+		w := newWorld(t, [2][]netip.Addr{addresses("2001:db8:1::a", "2001:db8:2::a"), addresses("2001:db8:3::b")}, Defaults())
+		w.delay = delays(2*time.Millisecond, 208*time.Millisecond)
+		w.connect(w.hosts[1].end.config.Addresses...)
+		h := w.hosts[0]
+		wlan := h.end.config.Addresses[:1]
+		leave := func() {
+			h.a.LinkDown(wlan, w.now, &h.out)
+			h.flush()
+		}
+		w.talk(3*time.Second, 0, 1)
+		w.lost = cutFirst
+		leave()
+		w.talk(2*time.Second, 0, 1)
+		w.lost = nil
+		h.a.LinkUp(wlan[0], w.now, &h.out)
+		h.flush()
+		w.talk(pause, 0, 1)
+		h.gap = 0
+		leave()
+		w.talk(time.Second, 0, 1)
+		if want := 120 * time.Millisecond; h.gap > want { // a trip, and the time between two messages
+			t.Errorf("left %v after the return: nothing came for %v", pause, h.gap)
+		}
 	}
 }

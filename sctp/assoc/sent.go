@@ -90,6 +90,9 @@ func (a *Association) launch(c *sent, p *Path) {
 func (a *Association) land(c *sent) {
 	c.path.flight -= a.length(c.size)
 	a.outside -= c.size
+	if c.path.flight == 0 {
+		c.path.expectNothing()
+	}
 }
 
 // mark has a chunk sent again.
