@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/isthmus-net/isthmus/sctp/assoc"
@@ -25,12 +26,14 @@ type Conn struct {
 	done     chan struct{} // closed when it has ended
 
 	// The endpoint's mutex holds these.
-	credit    int  // cost of what was read, for the engine
-	woken     bool // the turn with the engine knows that the reader is to be woken
-	closing   bool // nothing more is to be sent
-	shut      bool // nor read
-	peer      bool // has shut down
-	restarted bool // the peer has, and no writer knows yet
+	byHand    map[netip.Addr]bool // addresses that the user has added, or removed: they do not follow the host
+	looked    bool                // at the host's links, since it is set up
+	credit    int                 // cost of what was read, for the engine
+	woken     bool                // the turn with the engine knows that the reader is to be woken
+	closing   bool                // nothing more is to be sent
+	shut      bool                // nor read
+	peer      bool                // has shut down
+	restarted bool                // the peer has, and no writer knows yet
 	ended     error
 	remote    Addr    // at the end
 	waiting   []Event // until someone asks for the channel

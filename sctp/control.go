@@ -90,8 +90,8 @@ func (c *Conn) Probe(path Pair) error {
 }
 
 // AddAddress has the association use another address of this host, if the peer takes changes of addresses (RFC 5061).
-// The event ChangeDone or ChangeRefused follows. An endpoint that has all addresses of the host does so by itself; one that
-// is bound to some takes these alone.
+// The event ChangeDone or ChangeRefused follows. An endpoint that has all addresses of the host does so by itself, but for those
+// that were added or removed by hand; one that is bound to some takes these alone.
 func (c *Conn) AddAddress(local netip.Addr) error {
 	if !local.IsValid() || local.IsUnspecified() || local.IsMulticast() || local.Is4In6() {
 		return c.opError("change addresses", &net.AddrError{Err: "not the address of a host", Addr: local.String()})
@@ -139,10 +139,20 @@ func (c *Conn) LinkUp(local netip.Addr) error {
 
 func (c *Conn) change(one assoc.Change) error {
 	return c.control("change addresses", func(t turn) error {
-		if one.Kind != assoc.AddAddress && !c.hasLocal(one.Address) {
+		switch {
+		case one.Kind != assoc.AddAddress && !c.hasLocal(one.Address):
 			return ErrNoAddress
+		case one.Kind == assoc.PreferAddress && !c.a.Reaches(one.Address):
+			return ErrNoPath
 		}
-		return c.a.Change([]assoc.Change{one}, t.now, t.Output)
+		err := c.a.Change([]assoc.Change{one}, t.now, t.Output)
+		if err == nil && one.Kind != assoc.PreferAddress {
+			if c.byHand == nil {
+				c.byHand = map[netip.Addr]bool{}
+			}
+			c.byHand[one.Address] = true
+		}
+		return err
 	})
 }
 

@@ -43,6 +43,19 @@ func TestUnknownPathsAndAddresses(t *testing.T) {
 	}
 }
 
+// TestLinkDownDuringSetUp has a link of the host go down before the association is there.
+func TestLinkDownDuringSetUp(t *testing.T) {
+	conn, _ := connect(t, onLoopback())
+	turn := conn.endpoint.begin()
+	conn.endpoint.present = map[netip.Addr]bool{netip.MustParseAddr("127.0.0.1"): false}
+	conn.looked = false
+	conn.begun(turn)
+	conn.endpoint.finish(turn)
+	if paths := conn.Status().Paths; !paths[0].Down {
+		t.Errorf("%+v", paths)
+	}
+}
+
 // TestCausesHaveNames shows causes by the words of the RFCs.
 func TestCausesHaveNames(t *testing.T) {
 	err := (&Error{Reason: ReasonAborted, Cause: 12}).Error()

@@ -204,6 +204,25 @@ func TestFamilyComesLater(t *testing.T) {
 	}
 }
 
+// TestRemovedByHand takes an address out of an association that the host keeps: it stays out when another comes.
+func TestRemovedByHand(t *testing.T) {
+	t.Parallel()
+	n := newTestNetwork(t)
+	const comes = "2001:db8:a::2"
+	client, server := n.connect(&Config{Parameters: quick()}, "sctp6+udp", "["+server6+"]:5000")
+	confirmedBoth(t, 2, client, server)
+	if err := client.RemoveAddress(netip.MustParseAddr(clientB6)); err != nil {
+		t.Fatal(err)
+	}
+	expectEvent(t, client, ChangeDone, clientB6)
+	n.client.Do(t, func() error { return address("a", comes+"/64", netlink.AddrAdd) })
+	expectEvent(t, client, ChangeDone, comes)
+	want := []netip.Addr{netip.MustParseAddr(clientA6), netip.MustParseAddr(comes)}
+	if got := client.LocalAddr().(*Addr).Hosts; !slices.Equal(got, want) {
+		t.Errorf("the client has %v", got)
+	}
+}
+
 // expectEvent waits for an event that is about one of our addresses, passing over others.
 func expectEvent(t testing.TB, c *Conn, kind EventKind, local string) {
 	t.Helper()

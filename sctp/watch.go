@@ -70,30 +70,45 @@ func (e *Endpoint) look() error {
 // follow has an association use the addresses that the host has, as far as the peer takes that: new ones are added,
 // those that went are deleted, both in one request, so that one may take the place of the other (RFC 5061 section
 // 5.3). By an address whose link is down, or which cannot be deleted, nothing is sent; of links see
-// [Parameters.LinkEvents].
+// [Parameters.LinkEvents]. What the user has added or removed is left to the user.
 func (c *Conn) follow(before map[netip.Addr]bool, t turn) {
 	if !c.established() {
 		return
 	}
 	e, locals := c.endpoint, c.a.Locals()
+	gone, works := c.followLinks(locals, before, t)
+	if e.config.HideAddresses {
+		return // the peer would not find the host by them (RFC 6951 section 5.7)
+	}
 	var changes, unsure []assoc.Change
-	var down []netip.Addr
-	works, onHost := false, slices.ContainsFunc(locals, netip.Addr.IsLoopback)
+	onHost := slices.ContainsFunc(locals, netip.Addr.IsLoopback)
 	for _, a := range e.local {
 		add := assoc.Change{Kind: assoc.AddAddress, Address: a}
 		switch {
-		case slices.Contains(locals, a), a.IsLoopback(), onHost, !c.a.Takes(a):
-		case c.a.Reaches(a):
+		case slices.Contains(locals, a), c.byHand[a], a.IsLoopback(), onHost:
+		case c.a.Reaches(a) && !(works && c.a.HasRefused(a)):
 			changes = append(changes, add)
-		default:
+		case works && (c.a.Reaches(a) || c.a.Takes(a)): // the peer may get an address later that this one reaches
 			unsure = append(unsure, add)
 		}
 	}
+	for _, a := range gone {
+		changes = append(changes, assoc.Change{Kind: assoc.DeleteAddress, Address: a})
+	}
+	c.ask(changes, t)
+	c.ask(unsure, t)
+}
+
+// followLinks tells an association which of its addresses can be sent from. It returns those that the host has no more, and
+// whether there is one that works.
+func (c *Conn) followLinks(locals []netip.Addr, before map[netip.Addr]bool, t turn) (gone []netip.Addr, works bool) {
+	var down []netip.Addr
 	for _, a := range locals {
-		up, there := e.present[a]
+		up, there := c.endpoint.present[a]
 		if !there {
-			down = append(down, a)
-			changes = append(changes, assoc.Change{Kind: assoc.DeleteAddress, Address: a})
+			if !c.byHand[a] {
+				gone = append(gone, a)
+			}
 			continue
 		}
 		works = works || up
@@ -106,16 +121,10 @@ func (c *Conn) follow(before map[netip.Addr]bool, t turn) {
 			down = append(down, a)
 		}
 	}
-	if len(down) > 0 {
+	if down = append(down, gone...); len(down) > 0 {
 		c.a.LinkDown(down, t.now, t.Output)
 	}
-	if e.config.HideAddresses {
-		return // the peer would not find the host by them (RFC 6951 section 5.7)
-	}
-	c.ask(changes, t)
-	if works { // the peer may get an address later that ours reach, if it knows of them
-		c.ask(unsure, t)
-	}
+	return gone, works
 }
 
 // ask has the peer take changes, if it takes any. What cannot be asked for now is when the host is looked at next.
@@ -128,12 +137,18 @@ func (c *Conn) ask(changes []assoc.Change, t turn) {
 // begun brings an association up to date at its beginning, and when the peer has one more address. One that the peer has begun
 // again may be one that our user has closed: that holds for the new one, too.
 func (c *Conn) begun(t turn) {
-	switch {
-	case c.closing:
+	if c.closing {
 		c.shutdown(t)
-	case c.endpoint.present != nil:
-		c.follow(c.endpoint.present, t)
+		return
 	}
+	if c.endpoint.present == nil {
+		return
+	}
+	before := c.endpoint.present
+	if !c.looked { // a link may have gone down during the set-up
+		c.looked, before = true, nil
+	}
+	c.follow(before, t)
 }
 
 // established reports whether the association is set up, and lives.

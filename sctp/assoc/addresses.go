@@ -19,15 +19,29 @@ func (a *Association) setLocals(local, remote netip.Addr) {
 	var told []netip.Addr
 	for _, one := range a.locals {
 		if one == local || isTold(one, remote) && a.Takes(one) {
-			told = append(told, one)
+			told = Change{AddAddress, one}.apply(told)
 		}
 	}
 	a.locals = Change{AddAddress, local}.apply(told) // which may be a deprecated one
 }
 
+// told are the addresses of ours that a peer may have been told of who sends a cookie: ours now, or, if these are not those
+// of the INIT ACK, the two that it knows for sure.
+func (e *Endpoint) told(in *arrival, c *cookie) []netip.Addr {
+	if c.edition == e.edition {
+		return e.config.Addresses
+	}
+	return []netip.Addr{c.local, in.Local}
+}
+
 // Takes reports whether the peer can use addresses of the family of one of ours.
 func (a *Association) Takes(local netip.Addr) bool {
 	return local.Is4() && a.ipv4 || !local.Is4() && a.ipv6
+}
+
+// HasRefused reports whether the peer has refused one of our addresses.
+func (a *Association) HasRefused(local netip.Addr) bool {
+	return slices.Contains(a.changes.refused, Change{AddAddress, local})
 }
 
 // Locals are the addresses of ours that the association has, or is to have.
@@ -71,12 +85,12 @@ type remote struct {
 	confirmed bool
 }
 
-// Remote returns the peer's addresses, its port, and the port of UDP that it is reached at, 0 where packets travel in
+// Remote returns the peer's addresses that ours reach, its port, and the port of UDP that it is reached at, 0 where packets travel in
 // IP.
 func (a *Association) Remote() (hosts []netip.Addr, port, udp uint16) {
-	for r := range a.remotes() {
-		if !slices.Contains(hosts, r.address) {
-			hosts = append(hosts, r.address)
+	for _, p := range a.paths {
+		if !slices.Contains(hosts, p.Remote) {
+			hosts = append(hosts, p.Remote)
 		}
 	}
 	if a.primary != nil {
@@ -98,6 +112,14 @@ func (a *Association) remotes() iter.Seq[remote] {
 				return
 			}
 		}
+	}
+}
+
+// enlist makes the paths to an address that the peer has named in the set-up. One that none of ours reaches is kept: there
+// may be one of ours later, and the peer may begin again with it.
+func (a *Association) enlist(address netip.Addr, udp uint16) {
+	if a.addPaths(address, udp, false); !a.has(address) {
+		a.apart = append(a.apart, remote{address, udp, false})
 	}
 }
 

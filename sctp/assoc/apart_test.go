@@ -198,12 +198,10 @@ func TestAddressComesDuringSetUp(t *testing.T) {
 // TestRefusedIsAskedAlone has the peer refuse an address, and for that reason all behind it in the request (RFC 5061 section
 // 5.3, F11). When they are asked for again each goes alone.
 func TestRefusedIsAskedAlone(t *testing.T) {
-	at := [2][]netip.Addr{addresses("2001:db8:1::a"), addresses("2001:db8:1::b", "2001:db8:9::1")}
-	w := newWorld(t, at, Defaults())
-	w.connect(at[1]...)
-	w.run(5 * time.Second)
-	mover, bad, good := w.hosts[0], at[1][1], addresses("2001:db8:2::a")[0] // the first is the peer's own
-	for i, want := range [][]netip.Addr{at[0], append(at[0], good)} {
+	w, bad := refuser(t)
+	mover, good := w.hosts[0], addresses("2001:db8:2::a")[0]
+	at := mover.end.config.Addresses
+	for i, want := range [][]netip.Addr{at, append(at, good)} {
 		if err := w.change(Change{AddAddress, bad}, Change{AddAddress, good}); err != nil {
 			t.Fatal(err)
 		}
@@ -246,5 +244,154 @@ func TestLinkStaysDown(t *testing.T) {
 	mover.flush()
 	if w.run(5 * time.Second); !p.usable() || !p.confirmed {
 		t.Errorf("path %+v", p)
+	}
+}
+
+// TestFamilyOfOneEnd has a host get IPv6 whose peer had it, and said so, from the beginning: both use it. Then the peer begins
+// again, with the address that it has named.
+func TestFamilyOfOneEnd(t *testing.T) {
+	six := addresses("2001:db8::a", "2001:db8::b")
+	for moving := range 2 {
+		at := [2][]netip.Addr{addresses("192.0.2.1"), addresses("198.51.100.1")}
+		at[1-moving] = append(at[1-moving], six[1-moving])
+		w := newWorld(t, at, Defaults())
+		w.connect(at[1][0])
+		w.run(5 * time.Second)
+		mover, peer := w.hosts[moving], w.hosts[1-moving]
+		mover.end.SetAddresses(append(at[moving], six[moving]))
+		if err := mover.a.Change([]Change{{AddAddress, six[moving]}}, w.now, &mover.out); err != nil {
+			t.Fatal(err)
+		}
+		mover.flush()
+		w.run(5 * time.Second)
+		for i, h := range w.hosts {
+			if p := h.a.path(Pair{six[i], six[1-i]}); p == nil || !p.usable() || !p.confirmed || len(h.a.apart) != 0 {
+				t.Errorf("%d moves: host %d has %+v, apart %v", moving, i, h.a.paths, h.a.apart)
+			}
+		}
+		mover.end.config.Listen = true
+		peer.end = New(peer.end.config)
+		var err error
+		if peer.a, err = peer.end.Connect(at[moving][:1], 5000, w.udp, Defaults(), w.now, &peer.out); err != nil {
+			t.Fatal(err)
+		}
+		peer.flush()
+		if w.run(2 * time.Second); !mover.saw(Restarted) || peer.a.state != established {
+			t.Errorf("%d moves: its peer does not begin again: state %d", moving, peer.a.state)
+		}
+	}
+}
+
+// refuser is a world whose second host refuses an address of the first, for it knows that as another's.
+func refuser(t *testing.T) (w *world, refused netip.Addr) {
+	at := [2][]netip.Addr{addresses("2001:db8:1::a"), addresses("2001:db8:1::b", "2001:db8:2::b")}
+	w, refused = newWorld(t, at, Defaults()), addresses("2001:db8:9::a")[0]
+	w.connect(at[1]...)
+	w.run(5 * time.Second)
+	w.hosts[1].end.byPeer[netip.AddrPortFrom(refused, 5000)] = &Association{}
+	return w, refused
+}
+
+// asksFor reports whether a packet has an ASCONF with a request.
+func asksFor(p Packet, t chunk.ParameterType) bool {
+	_, rest, _ := chunk.Open(p.Octets)
+	for len(rest) > 0 {
+		c, after, err := chunk.Next(rest)
+		if err != nil {
+			break
+		}
+		rest = after
+		if asconf, err := chunk.ParseASCONF(c.Body); c.Type == chunk.TypeASCONF && err == nil {
+			if r, _, _, _, err := chunk.NextRequest(asconf.Requests); err == nil && r.Type == t {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// TestRefusedAndGone has an address go while it is asked for, and be refused: nothing is left of it.
+func TestRefusedAndGone(t *testing.T) {
+	w, x := refuser(t)
+	h := w.hosts[0]
+	if err := w.change(Change{AddAddress, x}); err != nil {
+		t.Fatal(err)
+	}
+	h.a.LinkDown([]netip.Addr{x}, w.now, &h.out)
+	h.flush()
+	if err := w.change(Change{DeleteAddress, x}); err != nil {
+		t.Fatal(err)
+	}
+	w.trace = func(from int, p Packet) {
+		if from == 0 && asksFor(p, chunk.ParamDeleteIP) {
+			t.Error("the peer is asked to delete what it does not have")
+		}
+	}
+	w.run(5 * time.Second)
+	ours := func(p *Path) bool { return p.Local == x }
+	if slices.ContainsFunc(h.a.paths, ours) || len(h.a.down) != 0 || len(h.a.changes.waiting) != 0 || !h.saw(ChangeRefused) || !h.saw(ChangeDone) {
+		t.Errorf("paths %v, down %v", h.a.Status().Paths, h.a.down)
+	}
+}
+
+// TestRefusedSwap has an address that was refused before take the place of the only one: when it is refused again that stays,
+// and no one is asked to delete it (RFC 5061 section 5.3, F5).
+func TestRefusedSwap(t *testing.T) {
+	w, x := refuser(t)
+	h, only := w.hosts[0], w.hosts[0].end.config.Addresses[0]
+	w.trace = func(from int, p Packet) {
+		if from == 0 && asksFor(p, chunk.ParamDeleteIP) {
+			t.Error("the peer is asked to delete the last address")
+		}
+	}
+	for _, list := range [][]Change{{{AddAddress, x}}, {{AddAddress, x}, {DeleteAddress, only}}} {
+		if err := w.change(list...); err != nil {
+			t.Fatal(err)
+		}
+		w.run(5 * time.Second)
+	}
+	if len(h.a.paths) != 2 || !slices.Equal(h.a.Locals(), []netip.Addr{only}) || h.a.changes.chunk != nil {
+		t.Errorf("paths %v", h.a.Status().Paths)
+	}
+	h.say(0, []byte("x"), false)
+	w.run(time.Second)
+	w.expect(1, []string{"0:x"})
+}
+
+// TestUrgentGoesFirst has what is doubtful wait for what is not.
+func TestUrgentGoesFirst(t *testing.T) {
+	w, x := refuser(t)
+	h, six, good := w.hosts[0], addresses("192.0.2.1", "192.0.2.2"), addresses("2001:db8:2::a")[0]
+	for _, list := range [][]Change{{{AddAddress, six[0]}}, {{AddAddress, six[1]}}, {{AddAddress, good}}, {{PreferAddress, good}}, {{AddAddress, x}}} {
+		if err := w.change(list...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []Change{{AddAddress, good}, {AddAddress, x}, {AddAddress, six[1]}, {PreferAddress, good}}
+	if got := h.a.changes.waiting; !slices.Equal(got, want) {
+		t.Errorf("waiting are %v", got)
+	}
+}
+
+// TestCookieToAnotherAddress has the address go that the INIT came to, and the COOKIE ECHO come to another.
+func TestCookieToAnotherAddress(t *testing.T) {
+	at := dual()
+	w := newWorld(t, at, Defaults())
+	dead := false
+	w.lost = func(_ int, p Packet) bool { return dead && (p.Local == at[1][0] || p.Remote == at[1][0]) }
+	w.trace = func(from int, p Packet) {
+		if from == 0 && has(p, chunk.TypeCookieEcho) && p.Remote == at[1][0] {
+			dead = true
+			w.hosts[1].end.SetAddresses(at[1][1:])
+		}
+	}
+	h := w.hosts[0]
+	if _, err := h.end.Connect(at[1], 5000, w.udp, Defaults(), w.now, &h.out); err != nil {
+		t.Fatal(err)
+	}
+	h.flush()
+	w.run(20 * time.Second)
+	if !dead || w.hosts[1].a == nil || w.hosts[1].a.path(Pair{at[1][1], at[0][1]}) == nil {
+		t.Errorf("no association by the other address: %+v", w.hosts[1].end.Counters)
 	}
 }

@@ -158,7 +158,7 @@ func (a *Association) grantAdd(address netip.Addr, in *arrival, out *Output) chu
 		return chunk.CauseResourceShortage
 	}
 	before := len(a.paths)
-	if address == in.Remote {
+	if address == in.Remote && slices.Contains(a.Locals(), in.Local) {
 		a.addPath(in.Pair, in.Port, false)
 	}
 	a.addPaths(address, in.Port, false)

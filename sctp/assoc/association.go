@@ -82,14 +82,11 @@ func (a *Association) adopt(c *cookie) {
 	a.setFirst(c.tsn)
 	a.meet(&c.init, c.from, c.out, c.random)
 	a.setLocals(c.local, c.from)
-	if c.edition != a.endpoint.edition { // the peer may have been told of others
-		a.locals = []netip.Addr{c.local}
-	}
 	if from := a.addPath(Pair{c.local, c.from}, c.udp, true); a.primary == nil {
 		a.primary = from
 	}
 	for _, address := range c.init.Addresses {
-		a.addPaths(address, c.udp, false)
+		a.enlist(address, c.udp)
 	}
 	a.addPaths(c.from, c.udp, true)
 }

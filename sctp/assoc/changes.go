@@ -82,16 +82,17 @@ func (a *Association) Change(list []Change, now time.Time, out *Output) error {
 	case !a.addresses || slices.ContainsFunc(list, func(c Change) bool { return !a.changes.takesChange(c) }):
 		return ErrNoChanges
 	}
-	if a.endpoint.config.Hidden && !a.deletesAllButOne(list) {
+	comes := func(c Change) bool { return c.Kind == AddAddress && a.Reaches(c.Address) }
+	strays := func(c Change) bool { return c.Kind == AddAddress && !a.Reaches(c.Address) } // nothing goes from there
+	if a.endpoint.config.Hidden && (!a.deletesAllButOne(list) || slices.ContainsFunc(list, strays)) {
 		return ErrHidden
 	}
 	stays := func(p *Path) bool { return p.use != deleting && !slices.Contains(list, Change{DeleteAddress, p.Local}) }
-	comes := func(c Change) bool { return c.Kind == AddAddress && a.Reaches(c.Address) }
 	if !slices.ContainsFunc(a.paths, stays) && !slices.ContainsFunc(list, comes) {
 		return ErrLast // RFC 5061 section 5.3, F5
 	}
 	a.endpoint.begin()
-	a.changes.waiting = append(a.changes.waiting, list...)
+	a.enqueue(list...)
 	for _, c := range list {
 		if a.prepare(c, now); c.Kind == AddAddress {
 			a.restore(c.Address, now, out)
@@ -249,6 +250,7 @@ func (a *Association) conclude(c Change, cause chunk.CauseCode, now time.Time, o
 	if c.Kind == AddAddress && cause == granted {
 		a.prepare(c, now) // the peer may have one more address by now
 	}
+	never := c.Kind == AddAddress && cause != granted && !slices.Contains(a.locals, c.Address) // was it the association's
 	for _, p := range slices.Clone(a.paths) {
 		switch {
 		case p.Local != c.Address:
@@ -258,7 +260,7 @@ func (a *Association) conclude(c Change, cause chunk.CauseCode, now time.Time, o
 			if a.changes.pending(Change{DeleteAddress, p.Local}) {
 				p.use = deleting
 			}
-		case c.Kind == AddAddress && p.use == adding, c.Kind == DeleteAddress && cause == granted:
+		case c.Kind == AddAddress && p.use == adding, never, c.Kind == DeleteAddress && cause == granted:
 			a.removePath(p)
 			if p.use == gone && !a.hasPathTo(p.Remote) {
 				a.apart = append(a.apart, remote{p.Remote, p.port, p.confirmed})
@@ -275,6 +277,11 @@ func (a *Association) conclude(c Change, cause chunk.CauseCode, now time.Time, o
 	a.changes.settle(c, cause == granted)
 	a.settleLocal(c, cause == granted)
 	a.event(out, Event{Kind: kind, Cause: cause, Pair: Pair{Local: c.Address}})
+	if at := slices.Index(a.changes.waiting, Change{DeleteAddress, c.Address}); never && at >= 0 {
+		deletion := a.changes.waiting[at]
+		a.changes.waiting = slices.Delete(a.changes.waiting, at, at+1)
+		a.conclude(deletion, granted, now, out) // the peer would refuse it, and all behind
+	}
 }
 
 // pending reports whether a change is asked for, or will be.

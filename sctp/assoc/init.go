@@ -40,7 +40,7 @@ func (e *Endpoint) handleInit(in *arrival, first chunk.Chunk, out *Output) {
 			e.reply(in, init.Tag, refusal(e.config.Listen), out)
 			return
 		}
-		e.answerInit(in, &init, &e.config.Parameters, cookie{tag: e.newTag(), tsn: e.random32()}, out)
+		e.answerInit(in, &init, &e.config.Parameters, cookie{tag: e.newTag(), tsn: e.random32()}, e.config.Addresses, out)
 		return
 	}
 	e.handleSecondInit(a, in, &init, out)
@@ -116,20 +116,20 @@ func (e *Endpoint) handleSecondInit(a *Association, in *arrival, init *chunk.Ini
 			return
 		}
 	}
-	c := cookie{tag: a.tag, tsn: a.firstTSN}
+	c, ours := cookie{tag: a.tag, tsn: a.firstTSN}, e.config.Addresses
 	switch a.state {
 	case cookieWait:
 		if in = a.named(in, init); in == nil {
 			e.Counters.Stranger++
 			return
 		}
-		c.random = a.random
+		c.random, ours = a.random, a.locals
 	case cookieEchoed:
-		c.tie, c.random = a.tie, a.random
+		c.tie, c.random, ours = a.tie, a.random, a.locals
 	default:
 		c.tag, c.tsn, c.tie = e.newTag(), e.random32(), a.tie
 	}
-	e.answerInit(in, init, &a.par, c, out)
+	e.answerInit(in, init, &a.par, c, ours, out)
 }
 
 // named is an INIT that has crossed ours, as if it came from an address that our user has named, for the answer goes
@@ -159,8 +159,8 @@ func (a *Association) strangers(from netip.Addr, listed []netip.Addr) (b []byte)
 	return b
 }
 
-// answerInit sends an INIT ACK whose cookie holds all that there is to know.
-func (e *Endpoint) answerInit(in *arrival, init *chunk.Init, par *Parameters, c cookie, out *Output) {
+// answerInit sends an INIT ACK that tells of addresses of ours, and whose cookie holds all that there is to know.
+func (e *Endpoint) answerInit(in *arrival, init *chunk.Init, par *Parameters, c cookie, ours []netip.Addr, out *Output) {
 	unknown := reported(init.Unknown)
 	init.Unknown, init.Addresses = nil, init.Addresses[:min(len(init.Addresses), maxAddresses)]
 	c.made, c.life = in.now.UnixNano(), e.config.Parameters.CookieLife+min(init.Preserve, maxPreserve)
@@ -174,7 +174,7 @@ func (e *Endpoint) answerInit(in *arrival, init *chunk.Init, par *Parameters, c 
 	ack := chunk.Init{
 		Tag: c.tag, Window: uint32(par.ReceiveBuffer), TSN: c.tsn,
 		Out: min(c.out, init.In), In: par.StreamsIn, // section 3.3.3
-		Options: e.options(in.Local, in.Remote, par, c.random, e.config.Addresses),
+		Options: e.options(in.Local, in.Remote, par, c.random, ours),
 	}
 	ack.AddressTypes = nil // of an INIT alone
 	ack.Addresses = slices.DeleteFunc(ack.Addresses, func(a netip.Addr) bool { return !takesFamily(in.Remote, init, a.Is4()) })
@@ -255,7 +255,7 @@ func (e *Endpoint) accept(in *arrival, c *cookie, out *Output) {
 		return
 	}
 	a := e.newAssociation(e.config.Parameters, in.header.Source, c.tag)
-	a.epoch = in.now
+	a.epoch, a.locals = in.now, e.told(in, c)
 	a.adopt(c)
 	switch {
 	case a.pathOf(in) == nil: // neither where the INIT came from, nor on its list
@@ -310,6 +310,7 @@ func (e *Endpoint) restart(a *Association, in *arrival, c *cookie, out *Output) 
 	e.leave(a)
 	a.failMessages(ReasonRestarted, out)
 	a.reset(c.tag)
+	a.locals = e.told(in, c)
 	a.adopt(c)
 	e.enter(a)
 	a.establish(in.now, out, Restarted)

@@ -151,7 +151,7 @@ func (a *Association) leave(p *Path, now time.Time, out *Output) {
 // prefer asks the peer to send to an address of ours, if it takes that and was asked otherwise.
 func (a *Association) prefer(local netip.Addr, now time.Time, out *Output) {
 	if a.asked() != local && a.mayPrefer(local) {
-		a.changes.waiting = append(a.changes.waiting, Change{PreferAddress, local})
+		a.enqueue(Change{PreferAddress, local})
 		a.nextChange(now, out)
 	}
 }

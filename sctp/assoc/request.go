@@ -10,6 +10,19 @@ import (
 	"github.com/isthmus-net/isthmus/sctp/chunk"
 )
 
+// enqueue has changes wait, but not for what is doubtful unless they are about the same address: each such takes a round trip.
+func (a *Association) enqueue(list ...Change) {
+	waiting := a.changes.waiting
+	at := slices.IndexFunc(waiting, a.isDoubtful)
+	isSame := func(w Change) bool {
+		return slices.ContainsFunc(list, func(c Change) bool { return c.Address == w.Address })
+	}
+	if at < 0 || slices.ContainsFunc(waiting, isSame) {
+		at = len(waiting)
+	}
+	a.changes.waiting = slices.Insert(waiting, at, list...)
+}
+
 // nextChange sends the next ASCONF if none is out (RFC 5061 section 5.1, A1 to A4).
 func (a *Association) nextChange(now time.Time, out *Output) {
 	c := &a.changes
@@ -24,10 +37,13 @@ func (a *Association) nextChange(now time.Time, out *Output) {
 			}
 			most = 1
 		}
-		if c.waiting = c.waiting[1:]; c.takesChange(one) {
-			c.out = append(c.out, one)
-		} else {
+		switch c.waiting = c.waiting[1:]; {
+		case !c.takesChange(one):
 			a.conclude(one, chunk.CauseUnrecognizedParameters, now, out)
+		case a.takesLast(one):
+			a.conclude(one, chunk.CauseDeleteLastAddress, now, out)
+		default:
+			c.out = append(c.out, one)
 		}
 	}
 	if len(c.out) == 0 {
@@ -50,7 +66,14 @@ func (a *Association) nextChange(now time.Time, out *Output) {
 // isDoubtful reports whether the peer may well refuse a change, which goes alone then: the peer would refuse all behind it (RFC
 // 5061 section 5.3, F11). So it does an address that it cannot reach, or has refused before.
 func (a *Association) isDoubtful(c Change) bool {
-	return c.Kind == AddAddress && (!a.Reaches(c.Address) || slices.Contains(a.changes.refused, c))
+	return c.Kind == AddAddress && (!a.Reaches(c.Address) || a.HasRefused(c.Address))
+}
+
+// takesLast reports whether a change deletes the last address that the peer has, and the request has none that comes before (RFC
+// 5061 section 5.3, F5): what was to come has been refused.
+func (a *Association) takesLast(c Change) bool {
+	return c.Kind == DeleteAddress && !slices.ContainsFunc(a.changes.out, func(o Change) bool { return o.Kind == AddAddress }) &&
+		!slices.ContainsFunc(a.paths, func(p *Path) bool { return p.use == normal && p.Local != c.Address })
 }
 
 // mostRequests is how many an ASCONF has at most: as many as fit into a packet (RFC 5061 section 5.1.1, C5), and behind a NAT

@@ -192,7 +192,7 @@ func (a *Association) learn(in *arrival, init *chunk.Init) {
 	})
 	p := a.addPath(in.Pair, in.Port, false)
 	for _, address := range listed {
-		a.addPaths(address, in.Port, false)
+		a.enlist(address, in.Port)
 	}
 	if !slices.Contains(a.paths, a.primary) {
 		a.primary = p
