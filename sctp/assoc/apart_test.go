@@ -302,35 +302,45 @@ func asksFor(p Packet, t chunk.ParameterType) bool {
 		}
 		rest = after
 		if asconf, err := chunk.ParseASCONF(c.Body); c.Type == chunk.TypeASCONF && err == nil {
-			if r, _, _, _, err := chunk.NextRequest(asconf.Requests); err == nil && r.Type == t {
-				return true
+			for list := asconf.Requests; len(list) > 0; {
+				r, _, _, more, err := chunk.NextRequest(list)
+				if list = more; err == nil && r.Type == t {
+					return true
+				}
 			}
 		}
 	}
 	return false
 }
 
-// TestRefusedAndGone has an address go while it is asked for, and be refused: nothing is left of it.
+// TestRefusedAndGone has an address go while it is asked for, or before, and be refused: nothing is left of it.
 func TestRefusedAndGone(t *testing.T) {
-	w, x := refuser(t)
-	h := w.hosts[0]
-	if err := w.change(Change{AddAddress, x}); err != nil {
-		t.Fatal(err)
-	}
-	h.a.LinkDown([]netip.Addr{x}, w.now, &h.out)
-	h.flush()
-	if err := w.change(Change{DeleteAddress, x}); err != nil {
-		t.Fatal(err)
-	}
-	w.trace = func(from int, p Packet) {
-		if from == 0 && asksFor(p, chunk.ParamDeleteIP) {
-			t.Error("the peer is asked to delete what it does not have")
+	for _, behind := range []bool{true, false} {
+		w, x := refuser(t)
+		h := w.hosts[0]
+		requests := [][]Change{{{AddAddress, x}, {DeleteAddress, x}}}
+		if behind {
+			requests = [][]Change{{{AddAddress, x}}, {{DeleteAddress, x}}}
 		}
-	}
-	w.run(5 * time.Second)
-	ours := func(p *Path) bool { return p.Local == x }
-	if slices.ContainsFunc(h.a.paths, ours) || len(h.a.down) != 0 || len(h.a.changes.waiting) != 0 || !h.saw(ChangeRefused) || !h.saw(ChangeDone) {
-		t.Errorf("paths %v, down %v", h.a.Status().Paths, h.a.down)
+		for i, list := range requests {
+			if err := w.change(list...); err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				h.a.LinkDown([]netip.Addr{x}, w.now, &h.out)
+				h.flush()
+				w.trace = func(from int, p Packet) {
+					if from == 0 && asksFor(p, chunk.ParamDeleteIP) {
+						t.Error("the peer is asked to delete what it does not have")
+					}
+				}
+			}
+		}
+		w.run(5 * time.Second)
+		ours := func(p *Path) bool { return p.Local == x }
+		if slices.ContainsFunc(h.a.paths, ours) || len(h.a.down) != 0 || len(h.a.changes.waiting) != 0 || !h.saw(ChangeRefused) {
+			t.Errorf("paths %v, down %v", h.a.Status().Paths, h.a.down)
+		}
 	}
 }
 
