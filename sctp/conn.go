@@ -27,13 +27,13 @@ type Conn struct {
 
 	// The endpoint's mutex holds these.
 	byHand    map[netip.Addr]bool // addresses that the user has added, or removed: they do not follow the host
-	looked    bool                // at the host's links, since it is set up
 	credit    int                 // cost of what was read, for the engine
 	woken     bool                // the turn with the engine knows that the reader is to be woken
 	closing   bool                // nothing more is to be sent
 	shut      bool                // nor read
 	peer      bool                // has shut down
 	restarted bool                // the peer has, and no writer knows yet
+	looked    bool                // at the host's links, since it is set up
 	ended     error
 	remote    Addr    // at the end
 	waiting   []Event // until someone asks for the channel

@@ -52,7 +52,7 @@ type changes struct {
 
 // Errors of changes.
 var (
-	ErrHidden    = errors.New("behind a NAT an address can be deleted only if one other is left")
+	ErrHidden    = errors.New("behind a NAT an address can be added only if it reaches one of the peer's, and deleted only if one other is left")
 	ErrNoChanges = errors.New("the peer does not take changes of addresses")
 	ErrLast      = errors.New("an association keeps one address at least")
 )
