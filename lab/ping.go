@@ -13,8 +13,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -60,8 +58,8 @@ type PingResult struct {
 	RTT []time.Duration
 	// FirstSent is when the first request was sent.
 	FirstSent time.Time
-	// Overruns is how many frames, of anybody, this machine dropped meanwhile
-	// because it did not keep up: a loss then need not be the network's.
+	// Overruns is how many frames and ICMP messages, of anybody, this machine dropped
+	// meanwhile for want of room: a loss then need not be the network's.
 	Overruns uint64
 }
 
@@ -138,30 +136,10 @@ func (n *Node) Ping(ctx context.Context, p Ping) (PingResult, error) {
 	}
 	defer conn.Close()
 	run := &pingRun{Ping: p, conn: conn, id: uint16(rand.Uint32())}
-	before := overruns()
+	before := n.lab.overruns()
 	r, err := run.run(ctx)
-	r.Overruns = overruns() - before
+	r.Overruns = n.lab.overruns() - before
 	return r, err
-}
-
-// overruns is how many frames the kernel has dropped since a processor had
-// net.core.netdev_max_backlog of them to receive: one queue for all networks.
-// It is 0 where the kernel does not tell.
-func overruns() uint64 {
-	text, _ := os.ReadFile("/proc/net/softnet_stat")
-	return parseOverruns(string(text))
-}
-
-// parseOverruns sums the second column of softnet_stat, which has a line for each
-// processor, in hexadecimal.
-func parseOverruns(text string) (sum uint64) {
-	for cpu := range strings.Lines(text) {
-		if fields := strings.Fields(cpu); len(fields) > 1 {
-			dropped, _ := strconv.ParseUint(fields[1], 16, 32)
-			sum += dropped
-		}
-	}
-	return sum
 }
 
 func (p Ping) complete() Ping {

@@ -59,6 +59,21 @@ func TestParseOverruns(t *testing.T) {
 	}
 }
 
+// Texts of Linux 6.18, shortened.
+func TestParseUnsent(t *testing.T) {
+	const (
+		snmp = "Ip: Forwarding DefaultTTL\nIp: 1 64\nIcmp: InMsgs OutMsgs OutErrors OutRateLimitHost\nIcmp: 9 8 7 6\n" +
+			"IcmpMsg: InType0 OutType8\nIcmpMsg: 3 4\nUdp: InDatagrams OutErrors\nUdp: 100 200\n"
+		snmp6 = "Ip6InReceives                   \t500\nIcmp6OutMsgs                    \t60\nIcmp6OutErrors                  \t185\n"
+	)
+	if got := parseUnsent(snmp, snmp6); got != 7+185 {
+		t.Errorf("%d messages, want %d", got, 7+185)
+	}
+	if got := parseUnsent("Icmp: 9 8 7 6\n", ""); got != 0 {
+		t.Errorf("%d messages of values without names", got)
+	}
+}
+
 func TestTransferIsIntact(t *testing.T) {
 	a, b := newPair(t)
 	r, err := Transfer(t.Context(), TransferConfig{Server: b, Addr: netip.MustParseAddr("2001:db8::2"), Client: a, Bytes: 1<<20 + 7})

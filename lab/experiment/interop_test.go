@@ -136,7 +136,7 @@ func mustPing(t *testing.T, ctx context.Context, what string, from *lab.Node, to
 }
 
 // pingAll sends pings of which none may be lost. It sends them again when the
-// machine, which other tests share, did not keep up with its frames.
+// machine, which other tests share, did not have room for its packets.
 func pingAll(ctx context.Context, from *lab.Node, p lab.Ping) (lab.PingResult, error) {
 	for end := time.Now().Add(daemonStart); ; {
 		r, err := from.Ping(ctx, p)
@@ -144,7 +144,7 @@ func pingAll(ctx context.Context, from *lab.Node, p lab.Ping) (lab.PingResult, e
 		case err != nil || r.Lost() == 0:
 			return r, err
 		case r.Overruns == 0 || time.Now().After(end):
-			return r, fmt.Errorf("%d of %d pings were lost, times %v; the machine dropped %d frames meanwhile", r.Lost(), r.Sent(), r.RTT, r.Overruns)
+			return r, fmt.Errorf("%d of %d pings were lost, times %v; the machine dropped %d packets meanwhile", r.Lost(), r.Sent(), r.RTT, r.Overruns)
 		}
 	}
 }
