@@ -52,8 +52,12 @@ type CLI struct {
 // streams are where commands write: results to out, all else to err.
 type streams struct{ out, err io.Writer }
 
+// main leaves the work to another goroutine: its own has the first thread for good, see package port, and
+// whoever is bound to a thread is slower to wake.
 func main() {
-	os.Exit(execute(os.Args[1:], streams{os.Stdout, os.Stderr}))
+	status := make(chan int)
+	go func() { status <- execute(os.Args[1:], streams{os.Stdout, os.Stderr}) }()
+	os.Exit(<-status)
 }
 
 // leave is the panic by which kong ends the program from inside, as for --help.

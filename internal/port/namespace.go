@@ -28,6 +28,11 @@ func CurrentNamespace() (Namespace, error) {
 	return Namespace{f}, nil
 }
 
+// init keeps the process's first thread for main. Go ends a thread with the goroutine that is
+// locked to it, but for the first one, which stays as it was left: in another namespace, or on
+// one processor. What looks at /proc/PID would take that for the state of the process.
+func init() { runtime.LockOSThread() }
+
 // Enter binds the calling goroutine to a thread in the namespace, for the rest of
 // the goroutine's life. The thread ends with it, since no other may have it.
 func (n Namespace) Enter() error {
