@@ -86,15 +86,16 @@ func confirmedBoth(t testing.TB, paths int, ends ...*Conn) {
 }
 
 // TestCut drops all of one network, silently, while data flows: the association moves to the other one, to a server
-// that has one address, and nothing is lost.
+// that has one address, and nothing is lost. So it does behind a NAT, where the other one is added after the set-up.
 func TestCut(t *testing.T) {
-	for _, network := range []string{"sctp", "sctp+udp"} {
+	for _, network := range []string{"sctp", "sctp+udp", "sctp+udp hidden"} {
 		for family, to := range map[string]string{"IPv4": server4 + ":5000", "IPv6": "[" + server6 + "]:5000"} {
 			t.Run(network+" "+family, func(t *testing.T) {
 				t.Parallel()
 				n := newTestNetwork(t)
 				name := map[string]string{"IPv4": "4", "IPv6": "6"}[family]
-				client, server := n.connect(&Config{Parameters: quick()}, "sctp"+name+network[4:], to)
+				encapsulation, hidden := strings.CutSuffix(network[4:], " hidden")
+				client, server := n.connect(&Config{Parameters: quick(), HideAddresses: hidden}, "sctp"+name+encapsulation, to)
 				confirmed(t, client, 2)
 				done := make(chan error, 1)
 				go sendNumbered(t, client, 0, 600, done)
@@ -145,13 +146,14 @@ func TestBothFamilies(t *testing.T) {
 // TestAddressComesAndGoes gives the client an address of another network while data flows, and takes the first away:
 // the endpoint follows, and the peer has the new address in place of the old one.
 func TestAddressComesAndGoes(t *testing.T) {
-	for _, network := range []string{"sctp6", "sctp6+udp"} {
-		t.Run(network, func(t *testing.T) {
+	for name, hidden := range map[string]bool{"sctp6": false, "sctp6+udp": false, "sctp6+udp hidden": true} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newTestNetwork(t)
 			b := clientB6 + "/64"
 			n.client.Do(t, func() error { return address("b", b, netlink.AddrDel) })
-			client, server := n.connect(&Config{Parameters: quick()}, network, "["+server6+"]:5000")
+			network, _, _ := strings.Cut(name, " ")
+			client, server := n.connect(&Config{Parameters: quick(), HideAddresses: hidden}, network, "["+server6+"]:5000")
 			confirmed(t, client, 1)
 			done := make(chan error, 1)
 			go sendNumbered(t, client, 0, 600, done)

@@ -69,17 +69,15 @@ func (e *Endpoint) look() error {
 
 // follow has an association use the addresses that the host has, as far as the peer takes that: new ones are added,
 // those that went are deleted, both in one request, so that one may take the place of the other (RFC 5061 section
-// 5.3). By an address whose link is down, or which cannot be deleted, nothing is sent; of links see
-// [Parameters.LinkEvents]. What the user has added or removed is left to the user.
+// 5.3). Behind a NAT, where the peer knows one address from the set-up, the others come so, too, each by itself. By an
+// address whose link is down, or which cannot be deleted, nothing is sent; of links see [Parameters.LinkEvents]. What
+// the user has added or removed is left to the user.
 func (c *Conn) follow(before map[netip.Addr]bool, t turn) {
 	if !c.established() {
 		return
 	}
 	e, locals := c.endpoint, c.a.Locals()
 	gone, works := c.followLinks(locals, before, t)
-	if e.config.HideAddresses {
-		return // the peer would not find the host by them (RFC 6951 section 5.7)
-	}
 	var changes, unsure []assoc.Change
 	onHost := slices.ContainsFunc(locals, netip.Addr.IsLoopback)
 	for _, a := range e.local {
@@ -102,6 +100,9 @@ func (c *Conn) follow(before map[netip.Addr]bool, t turn) {
 // followLinks tells an association which of its addresses can be sent from. It returns those that the host has no more, and
 // whether there is one that works.
 func (c *Conn) followLinks(locals []netip.Addr, before map[netip.Addr]bool, t turn) (gone []netip.Addr, works bool) {
+	if c.endpoint.present == nil {
+		return nil, true // no one looks at the host
+	}
 	var down []netip.Addr
 	for _, a := range locals {
 		up, there := c.endpoint.present[a]
@@ -127,10 +128,15 @@ func (c *Conn) followLinks(locals []netip.Addr, before map[netip.Addr]bool, t tu
 	return gone, works
 }
 
-// ask has the peer take changes, if it takes any. What cannot be asked for now is when the host is looked at next.
+// ask has the peer take changes, if it takes any. What cannot be asked for now is when the host is looked at next. Behind a NAT
+// each is asked for by itself: of some there is no way to tell the peer (RFC 6951 section 5.7).
 func (c *Conn) ask(changes []assoc.Change, t turn) {
-	if len(changes) > 0 {
-		_ = c.a.Change(changes, t.now, t.Output)
+	size := max(len(changes), 1)
+	if c.endpoint.config.HideAddresses {
+		size = 1
+	}
+	for some := range slices.Chunk(changes, size) {
+		_ = c.a.Change(some, t.now, t.Output)
 	}
 }
 
@@ -141,7 +147,7 @@ func (c *Conn) begun(t turn) {
 		c.shutdown(t)
 		return
 	}
-	if c.endpoint.present == nil {
+	if c.endpoint.present == nil && !c.endpoint.config.HideAddresses {
 		return
 	}
 	before := c.endpoint.present

@@ -14,15 +14,35 @@ func isTold(ours, remote netip.Addr) bool {
 	return ours.IsLoopback() == remote.IsLoopback() && (!ours.IsLinkLocalUnicast() || reach(ours, remote))
 }
 
-// setLocals notes which addresses of ours the peer has been told of, between two by which it was.
+// setLocals notes which addresses of ours the peer has been told of, between two by which it was: behind a NAT of none but the
+// one that its packets came to (RFC 6951 section 5.7).
 func (a *Association) setLocals(local, remote netip.Addr) {
 	var told []netip.Addr
 	for _, one := range a.locals {
-		if one == local || isTold(one, remote) && a.Takes(one) {
+		if one == local || !a.endpoint.config.Hidden && isTold(one, remote) && a.Takes(one) {
 			told = Change{AddAddress, one}.apply(told)
 		}
 	}
 	a.locals = Change{AddAddress, local}.apply(told) // which may be a deprecated one
+	a.dropUntold()
+}
+
+// dropUntold drops the paths from addresses of ours that the peer has not been told of. Those of the peer that no other
+// path leads to are kept, see [Association.enlist].
+func (a *Association) dropUntold() {
+	var left []remote
+	a.paths = slices.DeleteFunc(a.paths, func(p *Path) bool {
+		untold := !slices.Contains(a.locals, p.Local)
+		if untold {
+			left = append(left, remote{p.Remote, p.port, p.confirmed})
+		}
+		return untold
+	})
+	for _, r := range left {
+		if !a.has(r.address) {
+			a.apart = append(a.apart, r)
+		}
+	}
 }
 
 // told are the addresses of ours that a peer may have been told of who sends a cookie: ours now, or, if these are not those

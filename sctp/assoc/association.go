@@ -5,6 +5,7 @@ package assoc
 import (
 	"bytes"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/sctp/chunk"
@@ -82,7 +83,7 @@ func (a *Association) adopt(c *cookie) {
 	a.setFirst(c.tsn)
 	a.meet(&c.init, c.from, c.out, c.random)
 	a.setLocals(c.local, c.from)
-	if from := a.addPath(Pair{c.local, c.from}, c.udp, true); a.primary == nil {
+	if from := a.addPath(Pair{c.local, c.from}, c.udp, true); !slices.Contains(a.paths, a.primary) {
 		a.primary = from
 	}
 	for _, address := range c.init.Addresses {

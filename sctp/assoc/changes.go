@@ -38,6 +38,8 @@ type changes struct {
 	tsn     uint32    // of the first chunk of data behind it, and
 	passed  bool      // such a one was acknowledged by the SACK that is handled
 	again   bool      // it was sent again for that
+	tries   int       // that were not answered
+	strayed bool      // it has a wildcard for another address than that which it is about
 	unknown [3]bool   // kinds that the peer does not know
 
 	target  netip.Addr // to which the peer has agreed to send last
@@ -83,8 +85,8 @@ func (a *Association) Change(list []Change, now time.Time, out *Output) error {
 		return ErrNoChanges
 	}
 	comes := func(c Change) bool { return c.Kind == AddAddress && a.Reaches(c.Address) }
-	strays := func(c Change) bool { return c.Kind == AddAddress && !a.Reaches(c.Address) } // nothing goes from there
-	if a.endpoint.config.Hidden && (!a.deletesAllButOne(list) || slices.ContainsFunc(list, strays)) {
+	mute := func(c Change) bool { return c.Kind == AddAddress && !comes(c) } // nothing goes from there
+	if a.endpoint.config.Hidden && (!a.deletesAllButOne(list) || slices.ContainsFunc(list, mute)) {
 		return ErrHidden
 	}
 	stays := func(p *Path) bool { return p.use != deleting && !slices.Contains(list, Change{DeleteAddress, p.Local}) }
@@ -190,6 +192,9 @@ func (a *Association) handleASCONFAck(from *Path, c chunk.Chunk, now time.Time, 
 	a.errors = 0
 	a.answer(ch.path, out)
 	for i, cause := range results(ack.Answers, len(done)) {
+		if cause == granted && ch.strayed {
+			cause = chunk.CauseUnresolvableAddress // the peer may have taken the other one
+		}
 		if cause == chunk.CauseUnrecognizedParameters { // section 5.3, F3a and F3b
 			a.setUnknown(done[i].Kind)
 		}

@@ -65,6 +65,8 @@ func (a *Association) believesNoProtocol(p *Path, now time.Time, out *Output) bo
 	switch {
 	case a.state < established:
 		return true
+	case p == nil || p.use == adding: // somebody on the way from there may say so, who is on no other
+		return false
 	case !a.denied.IsZero():
 		return reached(a.denied, now)
 	}

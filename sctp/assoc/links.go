@@ -152,6 +152,7 @@ func (a *Association) leave(p *Path, now time.Time, out *Output) {
 func (a *Association) prefer(local netip.Addr, now time.Time, out *Output) {
 	if a.asked() != local && a.mayPrefer(local) {
 		a.enqueue(Change{PreferAddress, local})
+		a.hurry(now, out)
 		a.nextChange(now, out)
 	}
 }

@@ -55,7 +55,7 @@ func (a *Association) nextChange(now time.Time, out *Output) {
 		requests = chunk.AppendRequest(requests, chunk.Request{Type: t, Correlation: uint32(i), Address: a.onWire(one.Address)})
 	}
 	asconf := chunk.ASCONF{Serial: c.next, Address: a.onWire(a.known()), Requests: requests}
-	c.chunk = asconf.Append(nil)
+	c.chunk, c.tries, c.strayed = asconf.Append(nil), 0, false
 	c.next++
 	if c.path = a.destination(); !c.path.usable() || !a.mayAsk(c.path) {
 		c.path = a.changePath(nil)
@@ -99,13 +99,47 @@ func (a *Association) onWire(address netip.Addr) netip.Addr {
 }
 
 // mayAsk reports whether the changes that are out may be asked for by a path. If they name no address it must come from
-// the right one; a preference whose link is down may come from any, to which the peer then sends.
+// the right one; a preference whose link is down may come from any, to which the peer then sends, and so may an addition that
+// nobody answers.
 func (a *Association) mayAsk(p *Path) bool {
 	if !a.endpoint.config.Hidden || len(a.changes.out) == 0 {
 		return true
 	}
 	one := a.changes.out[0]
-	return (p.Local == one.Address) != (one.Kind == DeleteAddress) || one.Kind == PreferAddress && a.isDown(one.Address)
+	isFrom := p.Local == one.Address
+	switch one.Kind {
+	case DeleteAddress:
+		return !isFrom && p.use != adding
+	case PreferAddress:
+		return isFrom || a.isDown(one.Address)
+	}
+	return isFrom || p.use != adding && a.changes.tries >= a.triesFromThere()
+}
+
+// asksFromThere reports whether what is out adds an address that no one knows, which only a packet from there can: it may reach
+// nobody, though the peer is well by other ways.
+func (a *Association) asksFromThere() bool {
+	return a.endpoint.config.Hidden && len(a.changes.out) > 0 && a.changes.out[0].Kind == AddAddress
+}
+
+// triesFromThere is how often such an ASCONF is sent, three times to each of the peer's addresses. Then it goes by another
+// way, since the peer takes the next one only behind it, and adds no more than the address that it comes from, which the peer
+// has.
+func (a *Association) triesFromThere() (n int) {
+	for _, p := range a.paths {
+		if p.Local == a.changes.out[0].Address {
+			n += 3
+		}
+	}
+	return n
+}
+
+// hurry has no more tries made by which an address may be added that nobody answers: something urgent waits behind it.
+func (a *Association) hurry(now time.Time, out *Output) {
+	if a.changes.chunk != nil && a.changes.tries > 0 && a.asksFromThere() {
+		a.changes.tries = a.triesFromThere()
+		a.moveChange(now, out)
+	}
 }
 
 // known is an address of ours that the peer has (RFC 5061 section 5.3.2).
@@ -124,7 +158,8 @@ func (a *Association) changePath(not *Path) *Path {
 	best := not
 	for _, p := range a.paths {
 		leaves := p.use == deleting && !a.changes.pending(Change{AddAddress, p.Local})
-		if p == not || !p.confirmed || leaves || p.down || !a.mayAsk(p) {
+		silent := !p.confirmed && !(p.use == adding && a.asksFromThere()) // where it is to come from there may be no other
+		if p == not || silent || leaves || p.down || !a.mayAsk(p) {
 			continue
 		}
 		if best == nil || best == not || p.asksBefore(best) {
@@ -157,6 +192,9 @@ func (a *Association) moveChange(now time.Time, out *Output) {
 
 // sendChange sends the ASCONF that is out, and starts T4.
 func (a *Association) sendChange(now time.Time, out *Output) {
+	if a.asksFromThere() && a.changes.path.Local != a.changes.out[0].Address {
+		a.changes.strayed = true
+	}
 	a.sendAlone(a.changes.path, a.changes.chunk, out)
 	a.changes.at = now.Add(a.changes.path.rto)
 	a.changes.tsn, a.changes.passed, a.changes.again = a.nextTSN, false, false
@@ -176,7 +214,7 @@ func (a *Association) passChange(c *sent, tsn uint32) {
 // part of the RFC.
 func (a *Association) missChange(now time.Time, out *Output) {
 	ch := &a.changes
-	if !ch.passed || ch.again || !a.par.EarlyProbe {
+	if ch.chunk == nil || !ch.passed || ch.again || !a.par.EarlyProbe {
 		return
 	}
 	a.endpoint.Counters.EarlyChanges++
@@ -184,13 +222,16 @@ func (a *Association) missChange(now time.Time, out *Output) {
 	ch.again = true
 }
 
-// changeExpired sends it again, by another path if there is one (RFC 5061 section 5.1, B1 to B5).
+// changeExpired sends it again, by another path if there is one (RFC 5061 section 5.1, B1 to B5). Of an address from where
+// nobody was reached yet it says nothing of the peer, if there is another way.
 func (a *Association) changeExpired(now time.Time, out *Output) {
 	a.changes.at = time.Time{}
 	if !a.alive() && a.state != shutdownSent || a.changes.chunk == nil {
 		return
 	}
-	if a.strike(a.changes.path, true, now, out); a.state == closed {
+	a.changes.tries++
+	alone := a.asksFromThere() && !a.changes.strayed && slices.ContainsFunc(a.paths, func(p *Path) bool { return p.carries() && !p.down })
+	if a.strike(a.changes.path, !alone, now, out); a.state == closed {
 		return
 	}
 	a.changes.path = a.changePath(a.changes.path)

@@ -183,13 +183,15 @@ func (a *Association) acceptable(c chunk.Chunk, init *chunk.Init, err error, in 
 // section 5.1.2). What the user has named is confirmed, and nothing else (section 5.4).
 func (a *Association) learn(in *arrival, init *chunk.Init) {
 	e, listed := a.endpoint, append(slices.Clone(init.Addresses[:min(len(init.Addresses), maxAddresses)]), in.Remote)
-	a.paths = slices.DeleteFunc(a.paths, func(p *Path) bool {
-		gone := !slices.ContainsFunc(listed, func(l netip.Addr) bool { return l == p.Remote.WithZone("") || l == p.Remote })
+	gone := func(address netip.Addr) bool {
+		gone := !slices.ContainsFunc(listed, func(l netip.Addr) bool { return l == address.WithZone("") || l == address })
 		if gone {
-			e.forget(a, p.Remote)
+			e.forget(a, address)
 		}
 		return gone
-	})
+	}
+	a.paths = slices.DeleteFunc(a.paths, func(p *Path) bool { return gone(p.Remote) })
+	a.apart = slices.DeleteFunc(a.apart, func(r remote) bool { return gone(r.address) })
 	p := a.addPath(in.Pair, in.Port, false)
 	for _, address := range listed {
 		a.enlist(address, in.Port)
