@@ -23,14 +23,14 @@ func anyAnswered(packets []flowPacket, since time.Time) bool {
 }
 
 // silence is the longest time without an answer.
-func silence(packets []flowPacket) (longest time.Duration) {
+func silence(packets []flowPacket) (longest moment) {
 	var last time.Time
 	for i, p := range packets {
 		if i == 0 {
 			last = p.sent
 		}
 		if p.back.After(last) {
-			longest, last = max(longest, p.back.Sub(last)), p.back
+			longest, last = longer(longest, moment{last, p.back}), p.back
 		}
 	}
 	return longest
@@ -47,8 +47,8 @@ func (f *flow) fault(calmed time.Time) error {
 		what = fmt.Sprintf("has got another port or address %d times", f.moved)
 	case !anyAnswered(f.packets, calmed):
 		what = "is silent at the end"
-	case longest > checkedSilence:
-		what = fmt.Sprintf("was silent for %v", longest)
+	case longest.length() > checkedSilence:
+		what = fmt.Sprintf("was silent for %v", longest.length())
 	default:
 		return nil
 	}

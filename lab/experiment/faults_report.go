@@ -90,9 +90,9 @@ func (c *campaign) load() string {
 
 // campaignOutcome is what a campaign has come to.
 type campaignOutcome struct {
-	lost      []string // flows
-	wrong     uint64   // octets, and datagrams
-	silence   time.Duration
+	lost      []string       // flows
+	wrong     uint64         // octets, and datagrams
+	silence   moment         // the longest
 	datagrams map[string]int // lost, by what had happened last
 	began     int            // short flows
 	held      int            // that did not begin, since too many were open
@@ -108,14 +108,14 @@ func (c *campaign) outcome() *campaignOutcome {
 			o.lost = append(o.lost, err.Error())
 		}
 		o.wrong += x.wrong()
-		o.silence = max(o.silence, x.silence())
+		o.silence = longer(o.silence, x.silence())
 	}
 	for _, f := range c.datagrams {
 		if err := f.fault(c.calmed); err != nil {
 			o.lost = append(o.lost, err.Error())
 		}
 		o.wrong += uint64(f.wrong)
-		o.silence = max(o.silence, silence(f.packets))
+		o.silence = longer(o.silence, silence(f.packets))
 		for _, p := range f.packets {
 			if p.back.IsZero() {
 				o.datagrams[c.lastBefore(p.sent)]++
@@ -142,6 +142,17 @@ func (c *campaign) lastBefore(at time.Time) string {
 		name = x.name
 	}
 	return name
+}
+
+// within are the faults that had not ended when a silence began, and those that happened in it, with when they began.
+func (c *campaign) within(m moment) string {
+	var names []string
+	for i, x := range c.happened {
+		if x.began.Before(m.ended) && (x.ended.After(m.began) || i+1 < len(c.happened) && c.happened[i+1].began.After(m.began)) {
+			names = append(names, fmt.Sprintf("%s (%+.1f s)", x.name, x.began.Sub(m.began).Seconds()))
+		}
+	}
+	return strings.Join(names, "; ")
 }
 
 // faultsReport makes the tables.
@@ -200,7 +211,7 @@ func (c *campaign) figures(rep *report.Report, o *campaignOutcome) {
 	add(figureFilesMore, "", 0, float64(c.last.files-c.first.files))
 	add(figureRoutinesMore, "", 0, float64(c.last.routines-c.first.routines))
 	add(figureMemoryGrown, "", 2, float64(c.last.memory)/float64(c.first.memory))
-	add(figureSilence, "s", 1, o.silence.Seconds())
+	add(figureSilence, "s", 1, o.silence.length().Seconds())
 	if len(c.short) > 0 {
 		add(figureShortFailed, "%", 3, 100*float64(o.failed)/float64(max(1, o.began)))
 	}
@@ -221,6 +232,7 @@ func (c *campaign) figures(rep *report.Report, o *campaignOutcome) {
 	}
 	rep.Notes = append(rep.Notes,
 		fmt.Sprintf("%s: %d faults; %d short flows, %d held back while too many were open, %d failed %v.", c.way.title, len(c.happened), o.began, o.held, o.failed, o.why),
+		fmt.Sprintf("%s: the longest silence began at %s. What happened until its end: %s.", c.way.title, o.silence.began.Format("15:04:05.000"), c.within(o.silence)),
 		fmt.Sprintf("%s: the first process held %v, the last one %v.", c.way.title, c.first, c.last))
 	if c.notes != nil {
 		for _, text := range c.notes() {

@@ -63,7 +63,7 @@ type streamEnd struct {
 	place         uint64 // of what it sends, in the table
 	sent, arrived uint64
 	wrong         uint64
-	silence       time.Duration // the longest
+	silence       moment // the longest
 	err           error
 }
 
@@ -222,7 +222,7 @@ func (e *streamEnd) receive(place uint64) {
 		n, err := e.conn.Read(b)
 		e.check(place, b[:n])
 		now := time.Now()
-		e.silence, last = max(e.silence, now.Sub(last)), now
+		e.silence, last = longer(e.silence, moment{last, now}), now
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
 				e.err = err
@@ -285,4 +285,4 @@ func (x *stream) fault() error {
 func (x *stream) wrong() (n uint64) { return x.ends[0].wrong + x.ends[1].wrong }
 
 // silence is the longest time in which nothing came at one of the ends.
-func (x *stream) silence() time.Duration { return max(x.ends[0].silence, x.ends[1].silence) }
+func (x *stream) silence() moment { return longer(x.ends[0].silence, x.ends[1].silence) }

@@ -259,6 +259,16 @@ func (f *flow) end() []flowPacket {
 // moment is when something was changed: it began and ended then.
 type moment struct{ began, ended time.Time }
 
+func (m moment) length() time.Duration { return m.ended.Sub(m.began) }
+
+// longer is that of two which took longer.
+func longer(a, b moment) moment {
+	if b.length() > a.length() {
+		return b
+	}
+	return a
+}
+
 // recovery is the time from a change to the first answer to a packet that was sent
 // behind it, of the first so many that were answered one after the other: a box may
 // pass a few more by a mapping that it is about to drop.
