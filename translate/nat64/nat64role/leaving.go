@@ -78,7 +78,7 @@ func (n *NAT64) still(cfg *Settings, l leaving) (leaving, taken) {
 // host's any more.
 func (l leaving) apart(cfg *Settings, hosts []netip.Addr) leaving {
 	named, own := gateway.NewPrefixes(cfg.routes()), ownRanges(cfg.Pool4, hosts)
-	l.routes = slices.DeleteFunc(l.routes, func(p netip.Prefix) bool {
+	l.routes = slices.DeleteFunc(slices.Clone(l.routes), func(p netip.Prefix) bool { // whoever asks goes on with his own
 		_, found := named.Around(p)
 		return found
 	})

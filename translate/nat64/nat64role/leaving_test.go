@@ -296,6 +296,31 @@ func TestNote(t *testing.T) {
 	}
 }
 
+// TestReviewLeaves: flows of what is no longer named outlive that they are asked after, and a reload
+// behind that.
+func TestReviewLeaves(t *testing.T) {
+	w, c := gatewaytest.NewWorld(t), testSettings(t)
+	n := start(t, w, c)
+	f := newFlow(t, w, 7000)
+	next := elsewhere(c)
+	if _, err := roletest.Reload(Role, n, n.cfg, next); err != nil {
+		t.Fatal(err)
+	}
+	want := n.Status().(Status).Leaving
+	if err := n.letGo(); err != nil {
+		t.Fatal(err)
+	}
+	more := next
+	more.BlockLog = !more.BlockLog
+	if _, err := roletest.Reload(Role, n, next, more); err != nil {
+		t.Fatal(err)
+	}
+	f.passes(t)
+	if got := n.Status().(Status).Leaving; len(want) != 2 || !slices.Equal(got, want) {
+		t.Errorf("%v is leaving, want %v", got, want)
+	}
+}
+
 // TestReloadYields: flows at an address that is no longer named go on until the host or
 // another instance takes it, while this one runs.
 func TestReloadYields(t *testing.T) {
