@@ -5,6 +5,7 @@ package assoc
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/sctp/chunk"
@@ -45,6 +46,7 @@ func (e *Endpoint) HandleICMP(m ICMP, now time.Time, out *Output) {
 	e.begin()
 	p := a.path(m.Pair)
 	switch {
+	case m.Kind == NoProtocol && m.Local.IsValid() && !slices.Contains(a.locals, m.Local): // so says who is on the way from there
 	case m.Kind == NoProtocol && a.believesNoProtocol(p, now, out): // ICMP8
 		a.fail(ReasonNoProtocol, chunk.Cause{}, out)
 	case m.Kind == NoProtocol:
@@ -65,8 +67,6 @@ func (a *Association) believesNoProtocol(p *Path, now time.Time, out *Output) bo
 	switch {
 	case a.state < established:
 		return true
-	case p == nil || p.use == adding: // somebody on the way from there may say so, who is on no other
-		return false
 	case !a.denied.IsZero():
 		return reached(a.denied, now)
 	}

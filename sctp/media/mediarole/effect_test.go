@@ -36,6 +36,7 @@ func TestWhere(t *testing.T) {
 			running := roletest.Start(t, w.server, i)
 			c := quickClient()
 			c.Network = tt.network
+			c.Parameters.AddressChanges = tt.what != "hidden addresses" // else they are added, one by one
 			client := w.mustDial(c, tt.server)
 			if got, _ := w.mustGet(client, transfer.Request{Name: "film"}); !bytes.Equal(got, want) {
 				t.Error("another file has come")
