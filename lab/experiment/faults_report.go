@@ -144,7 +144,7 @@ func (c *campaign) lastBefore(at time.Time) string {
 	return name
 }
 
-// within are the faults that had not ended when a silence began, and those that happened in it, with when they began.
+// within are the fault before a silence and those that happened in it, with when they began.
 func (c *campaign) within(m moment) string {
 	var names []string
 	for i, x := range c.happened {
@@ -232,8 +232,11 @@ func (c *campaign) figures(rep *report.Report, o *campaignOutcome) {
 	}
 	rep.Notes = append(rep.Notes,
 		fmt.Sprintf("%s: %d faults; %d short flows, %d held back while too many were open, %d failed %v.", c.way.title, len(c.happened), o.began, o.held, o.failed, o.why),
-		fmt.Sprintf("%s: the longest silence began at %s. What happened until its end: %s.", c.way.title, o.silence.began.Format("15:04:05.000"), c.within(o.silence)),
 		fmt.Sprintf("%s: the first process held %v, the last one %v.", c.way.title, c.first, c.last))
+	if o.silence.length() > 0 {
+		rep.Notes = append(rep.Notes, fmt.Sprintf("%s: the longest silence began at %s. What happened until its end: %s.",
+			c.way.title, o.silence.began.Format("15:04:05.000"), c.within(o.silence)))
+	}
 	if c.notes != nil {
 		for _, text := range c.notes() {
 			rep.Notes = append(rep.Notes, c.way.title+": "+text)
