@@ -274,7 +274,8 @@ func (c *conversation) finish() {
 		h.a.Shutdown(c.now, &h.out)
 		h.flush()
 	}
-	for wait := 0; !(c.hosts[0].a.state == closed && c.hosts[1].a.state == closed) && wait < 60; wait++ {
+	// T5 may be what ends it, see mayFail: five times RTO.Max (RFC 9260 section 9.2).
+	for wait := 0; !(c.hosts[0].a.state == closed && c.hosts[1].a.state == closed) && wait < 600; wait++ {
 		c.run(time.Second)
 	}
 	for i, h := range c.hosts {
