@@ -38,7 +38,7 @@ type changes struct {
 	tsn     uint32    // of the first chunk of data behind it, and
 	passed  bool      // such a one was acknowledged by the SACK that is handled
 	again   bool      // it was sent again for that
-	tries   int       // that were not answered
+	tries   uint16    // that were not answered
 	strayed bool      // it has a wildcard for another address than that which it is about
 	unknown [3]bool   // kinds that the peer does not know
 
@@ -100,6 +100,7 @@ func (a *Association) Change(list []Change, now time.Time, out *Output) error {
 			a.restore(c.Address, now, out)
 		}
 	}
+	a.hurry(now, out)
 	a.nextChange(now, out)
 	a.transmit(nil, now, out)
 	a.endpoint.settle(a)
@@ -192,8 +193,12 @@ func (a *Association) handleASCONFAck(from *Path, c chunk.Chunk, now time.Time, 
 	a.errors = 0
 	a.answer(ch.path, out)
 	for i, cause := range results(ack.Answers, len(done)) {
-		if cause == granted && ch.strayed {
-			cause = chunk.CauseUnresolvableAddress // the peer may have taken the other one
+		if cause == granted && ch.strayed { // the peer may have taken the other one
+			if a.isAskedAgain(done[i]) {
+				a.enqueue(done[i])
+				continue
+			}
+			cause = chunk.CauseUnresolvableAddress
 		}
 		if cause == chunk.CauseUnrecognizedParameters { // section 5.3, F3a and F3b
 			a.setUnknown(done[i].Kind)

@@ -41,6 +41,8 @@ var conversationSeeds = []string{
 	"\x00\x00\x40\x07\xf8\x00\x20\x08\x20\x03\x20",                 // the first host begins anew
 	"\x01\x05\x01\x00\xff\x08\xff\x03\x40\x0f\xf9\x08\x20\x03\x40", // the second one, with much under way
 	"\x00\x07\x04\x03\x10\x07\xf8\x00\x20\x03\x10\x07\xf0\x08\x20", // an address goes, the host begins anew, the end
+	// A small message that is sent again comes behind the beginning of a large one, and what was sent beside it is given up.
+	"00 $200C>%0C'80$+00C\xa371a\v71\xb2 %0\xffZ00&8\xfea\xf4C0",
 }
 
 // TestSeedsOfConversations holds the tapes against what they are to come to.

@@ -145,6 +145,46 @@ func TestHiddenUrgent(t *testing.T) {
 	}
 }
 
+// TestHiddenRefusedYields asks again for an address from where nothing arrives, and for another right behind: that does not wait for
+// all tries.
+func TestHiddenRefusedYields(t *testing.T) {
+	at := dual()
+	w := newHiddenWorld(t, at)
+	h, third := w.hosts[0], addresses("2001:db8:3::a")[0]
+	w.connect(at[1]...)
+	w.lost = func(from int, p Packet) bool { return from == 0 && p.Local == at[0][1] }
+	for range 2 {
+		h.change(Change{AddAddress, at[0][1]})
+		if w.run(100 * time.Millisecond); !h.a.HasRefused(at[0][1]) {
+			w.run(30 * time.Second)
+		}
+	}
+	h.change(Change{AddAddress, third})
+	if w.run(2 * time.Second); !slices.Contains(h.a.locals, third) || !h.a.HasRefused(at[0][1]) {
+		t.Errorf("the association has %v", h.a.locals)
+	}
+}
+
+// TestHiddenFlap has the link of an address go and come while the peer is asked to add it: the association has it, with no more
+// changes of the host.
+func TestHiddenFlap(t *testing.T) {
+	at := dual()
+	w := newHiddenWorld(t, at)
+	h := w.hosts[0]
+	w.connect(at[1]...)
+	w.lost = func(_ int, p Packet) bool { return p.Local == at[0][1] || p.Remote == at[0][1] }
+	h.change(Change{AddAddress, at[0][1]})
+	h.a.LinkDown(at[0][1:], w.now, &h.out)
+	h.flush()
+	w.lost = nil
+	h.a.LinkUp(at[0][1], w.now, &h.out)
+	h.flush()
+	w.run(5 * time.Second)
+	if !h.saw(ChangeDone) || h.saw(ChangeRefused) || len(h.a.paths) != 4 {
+		t.Errorf("%d paths, %v", len(h.a.paths), h.events)
+	}
+}
+
 // TestHiddenDeletionBeforeAddition loses a request to delete an address, behind which another waits to be added: the deletion is
 // not repeated from there, where it would stand for the one that is to stay.
 func TestHiddenDeletionBeforeAddition(t *testing.T) {

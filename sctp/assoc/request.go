@@ -122,24 +122,41 @@ func (a *Association) asksFromThere() bool {
 	return a.endpoint.config.Hidden && len(a.changes.out) > 0 && a.changes.out[0].Kind == AddAddress
 }
 
-// triesFromThere is how often such an ASCONF is sent, three times to each of the peer's addresses. Then it goes by another
-// way, since the peer takes the next one only behind it, and adds no more than the address that it comes from, which the peer
-// has.
-func (a *Association) triesFromThere() (n int) {
+// triesFromThere is how often such an ASCONF is sent, three times to each of the peer's addresses, but once while something more
+// urgent waits. Then it goes by another way, since the peer takes the next one only behind it, and adds no more than the address
+// that it comes from, which the peer has.
+func (a *Association) triesFromThere() (n uint16) {
+	out := a.changes.out[0]
+	if slices.ContainsFunc(a.changes.waiting, func(w Change) bool { return a.isUrgent(w, out) }) {
+		return 1
+	}
 	for _, p := range a.paths {
-		if p.Local == a.changes.out[0].Address {
+		if p.Local == out.Address {
 			n += 3
 		}
 	}
 	return n
 }
 
-// hurry has no more tries made by which an address may be added that nobody answers: something urgent waits behind it.
+// isUrgent reports whether a change should not wait for all tries by which an address may be added: where the peer is to send
+// does not, and nothing does for an address that it has refused before.
+func (a *Association) isUrgent(c, addition Change) bool {
+	return c.Kind == PreferAddress || a.isDoubtful(addition) && !a.isDoubtful(c)
+}
+
+// hurry has no more tries made by which an address may be added that nobody answers, if something urgent waits behind it.
 func (a *Association) hurry(now time.Time, out *Output) {
-	if a.changes.chunk != nil && a.changes.tries > 0 && a.asksFromThere() {
-		a.changes.tries = a.triesFromThere()
+	c := &a.changes
+	if c.chunk != nil && a.asksFromThere() && c.path.Local == c.out[0].Address && c.tries >= a.triesFromThere() {
 		a.moveChange(now, out)
 	}
+}
+
+// isAskedAgain reports whether an addition is to be asked for anew that the peer has not taken since its link went down: the link
+// is back.
+func (a *Association) isAskedAgain(c Change) bool {
+	changed := slices.ContainsFunc(a.changes.waiting, func(w Change) bool { return w.Address == c.Address })
+	return !changed && !a.isDown(c.Address) && a.changes.tries < a.triesFromThere()
 }
 
 // known is an address of ours that the peer has (RFC 5061 section 5.3.2).

@@ -170,7 +170,7 @@ func (m *assembly) around(tsn uint32) (from, to int, whole bool) {
 }
 
 // dropLoose drops the fragments of unordered DATA up to a TSN: a message that they are part of is not whole, and will not
-// be.
+// be. One that is whole has been acknowledged, and waits for the end of another: it is kept.
 func (a *Association) dropLoose(tsn uint32, out *Output) {
 	for i := range a.in {
 		s := &a.in[i]
@@ -178,11 +178,7 @@ func (a *Association) dropLoose(tsn uint32, out *Output) {
 			continue
 		}
 		m := s.loose[0]
-		gone := 0
-		for ; gone < len(m.pieces) && !before(tsn, m.pieces[gone].number); gone++ {
-			a.drop(m.pieces[gone])
-		}
-		m.pieces = slices.Delete(m.pieces, 0, gone)
+		a.dropTorn(m, tsn)
 		if m.begun && !before(tsn, m.next) {
 			m.begun = false
 			a.event(out, Event{Kind: Truncated, Data: Data{Stream: uint16(i), Unordered: true, Protocol: m.protocol}})
@@ -190,6 +186,24 @@ func (a *Association) dropLoose(tsn uint32, out *Output) {
 		}
 		a.forgetEmpty(s)
 	}
+}
+
+// dropTorn drops the fragments up to a TSN whose messages are not whole.
+func (a *Association) dropTorn(m *assembly, tsn uint32) {
+	kept := m.pieces[:0]
+	for at := 0; at < len(m.pieces); {
+		end, whole := m.span(at)
+		for _, p := range m.pieces[at:end] {
+			if whole || before(tsn, p.number) {
+				kept = append(kept, p)
+			} else {
+				a.drop(p)
+			}
+		}
+		at = end
+	}
+	clear(m.pieces[len(kept):])
+	m.pieces = kept
 }
 
 // forgetEmpty gives up what keeps the fragments of unordered DATA, if there are none.

@@ -142,3 +142,20 @@ func TestWholeBehindPartial(t *testing.T) {
 		t.Errorf("delivered are %v", got)
 	}
 }
+
+// TestSkippedBehindPartial gives up a message behind a small one that waits until another is delivered, which began later: what
+// waits was acknowledged, and is delivered.
+func TestSkippedBehindPartial(t *testing.T) {
+	for _, interleaved := range []bool{false, true} {
+		s := forwarding(t, interleaved)
+		s.a.par.ReceiveBuffer = 4000
+		s.peer(s.loose(2, 1, 0, "B", 1500))
+		s.peer(s.loose(3, 1, 1, "", 1500))
+		s.peer(s.loose(0, 0, 0, "BE", 7))
+		s.peer(chunk.AppendForwardTSN(nil, scriptTSN+1, []chunk.Skip{{Stream: 1}}, interleaved))
+		s.peer(s.loose(4, 1, 2, "E", 30))
+		if got := s.delivered(); fmt.Sprint(got) != "[1500 1500 30 7]" || s.a.held != 0 {
+			t.Errorf("interleaved %t: delivered are %v, %d octets are held", interleaved, got, s.a.held)
+		}
+	}
+}
