@@ -41,6 +41,8 @@ type Contact struct {
 	// Instance and RegID as in [Binding]; RegID 0 where outbound is not applied.
 	Instance string
 	RegID    uint32
+	// ByURI has it reached by its URI, whatever the flow of the registration.
+	ByURI bool
 }
 
 // Registration is what a REGISTER asks for.

@@ -90,9 +90,12 @@ func (t *Table) apply(list []Binding, r *Registration, now time.Time) ([]Binding
 		}
 		return nil, nil
 	}
-	// As many as there may be can go for as many others; comparing more is work for nothing.
+	// As many as there may be can go for as many others; comparing more is work for nothing, and so is what is too large.
 	if len(r.Contacts) > 2*t.limits.PerAOR {
 		return nil, ErrPerAOR
+	}
+	if slices.ContainsFunc(r.Contacts, func(c Contact) bool { return c.size(r) > t.limits.BindingSize }) {
+		return nil, ErrTooLarge
 	}
 	for i := range r.Contacts {
 		c := &r.Contacts[i]
@@ -100,9 +103,6 @@ func (t *Table) apply(list []Binding, r *Registration, now time.Time) ([]Binding
 			return c.same(&Binding{URI: d.URI, Instance: d.Instance, RegID: d.RegID}) && (c.RegID == 0) == (d.RegID == 0)
 		}) {
 			return nil, ErrTwice
-		}
-		if c.size(r) > t.limits.BindingSize {
-			return nil, ErrTooLarge
 		}
 		at := slices.IndexFunc(list, func(b Binding) bool { return c.same(&b) })
 		if at >= 0 && !r.follows(&list[at]) {
@@ -126,9 +126,13 @@ func (t *Table) apply(list []Binding, r *Registration, now time.Time) ([]Binding
 func (r *Registration) follows(b *Binding) bool { return r.CallID != b.CallID || r.CSeq > b.CSeq }
 
 func (r *Registration) binding(c *Contact, now time.Time) Binding {
+	flow := r.Flow
+	if c.ByURI {
+		flow = ""
+	}
 	return Binding{
 		URI: c.URI, Params: c.Params, Q: c.Q, Expires: now.Add(c.Lifetime), Updated: now, CallID: r.CallID, CSeq: r.CSeq,
-		Instance: c.Instance, RegID: c.RegID, Path: r.Path, Flow: r.Flow,
+		Instance: c.Instance, RegID: c.RegID, Path: r.Path, Flow: flow,
 	}
 }
 

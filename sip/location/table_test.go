@@ -71,6 +71,7 @@ func TestRegister(t *testing.T) {
 		{name: "one for another", call: "3", cseq: 1, with: []Contact{at(t, "<sip:e>", 60), at(t, "<sip:a>", 0)}, after: 11, want: "e/60 c/59 d/59"},
 		{name: "a contact twice", call: "3", cseq: 2, with: []Contact{at(t, "<sip:e>", 60), at(t, "<sip:e>", 0)}, after: 11, err: ErrTwice, want: "e/60 c/59 d/59"},
 		{name: "a contact that is too long", call: "3", cseq: 2, with: []Contact{at(t, "<sip:"+strings.Repeat("e", 200)+">", 60)}, after: 11, err: ErrTooLarge, want: "e/60 c/59 d/59"},
+		{name: "long ones are not compared", call: "3", cseq: 2, with: []Contact{at(t, "<sip:e>", 60), at(t, "<sip:e>", 0), at(t, "<sip:"+strings.Repeat("e", 200)+">", 60)}, after: 11, err: ErrTooLarge, want: "e/60 c/59 d/59"},
 		{name: "more contacts than there could be", call: "3", cseq: 2, with: make([]Contact, 7), after: 11, err: ErrPerAOR, want: "e/60 c/59 d/59"},
 		{name: "what is not there is removed", call: "3", cseq: 2, with: []Contact{at(t, "<sip:z>", 0)}, after: 11, want: "e/60 c/59 d/59"},
 		{name: "all, out of order", call: "3", cseq: 1, all: true, after: 11, err: ErrOutOfOrder, want: "e/60 c/59 d/59"},

@@ -5,6 +5,7 @@ package message
 import (
 	"fmt"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,21 @@ func request(field, body string) string {
 	}
 	return "OPTIONS sip:bob@example.com SIP/2.0\r\nv: SIP/2.0/UDP client.example.com;branch=z9hG4bK1\r\nf: <sip:alice@example.com>;tag=1\r\n" +
 		"t: <sip:bob@example.com>\r\ni: 1@client\r\nCSEQ: 7 OPTIONS\r\n" + field + "\r\n" + body
+}
+
+// TestFoldedOften reads a field of thousands of folds, and copies it but a few times.
+func TestFoldedOften(t *testing.T) {
+	text := []byte(request("Subject: a"+strings.Repeat("\r\n a", 15_000), ""))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	m, f := Parse(text)
+	runtime.ReadMemStats(&after)
+	if f != nil || len(m.Get("Subject")) != 30_001 {
+		t.Fatal(f)
+	}
+	if n := after.TotalAlloc - before.TotalAlloc; n > 100*uint64(len(text)) {
+		t.Errorf("%d octets are taken for %d", n, len(text))
+	}
 }
 
 // TestFaults finds what RFC 4475 does not try.
@@ -35,6 +51,7 @@ func TestFaults(t *testing.T) {
 		{"a carriage return that hides a field", request("X: y\rRoute: <sip:evil>", ""), "line_end", 400},
 		{"a line without a colon", request("Foobar", ""), "header_line", 400},
 		{"a name that is no token", request("Foo bar: x", ""), "header_line", 400},
+		{"too many parameters", request("Route: <sip:a"+strings.Repeat(";b", maxParams+1)+">", ""), "address", 400},
 		{"a fold before the first field", strings.Replace(request("", ""), "\r\nv:", "\r\n v:", 1), "header_line", 400},
 		{"too many fields", request(strings.Repeat("X: y\r\n", MaxHeaders)+"X: y", ""), "many_headers", 400},
 		{"a field twice", request("Expires: 1\r\nExpires: 1", ""), "duplicate_header", 400},

@@ -103,8 +103,14 @@ func uriParams(s string) (Params, error) {
 	})
 }
 
+// maxParams bounds those of one value: URIs are compared by looking each up among those of the other.
+const maxParams = 64
+
 func parameters(s string, valid func(name, value string) bool) (all Params, err error) {
 	for one := range split(s, ';') {
+		if len(all) == maxParams {
+			return nil, fmt.Errorf("there are more than %d parameters", maxParams)
+		}
 		name, value, valued := strings.Cut(one, "=")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		if !valid(name, value) || valued && value == "" {

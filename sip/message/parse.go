@@ -71,17 +71,31 @@ func (p *parser) fail(f *Fault) {
 // at least. A line end that is not whole could end a field for others that it does not end here.
 func (p *parser) lines(head string) []string {
 	lines := make([]string, 0, strings.Count(head, "\r\n")+1)
+	var folded []string // of the last line, joined once: there may be thousands
+	join := func() {
+		if len(folded) > 0 {
+			lines[len(lines)-1] = strings.Join(folded, " ")
+			folded = folded[:0]
+		}
+	}
 	for line := range strings.SplitSeq(head, "\r\n") {
 		if strings.ContainsAny(line, "\r\n") {
 			p.fail(faultLineEnd)
 			line = strings.NewReplacer("\r", " ", "\n", " ").Replace(line)
 		}
 		if last := len(lines) - 1; last > 0 && (strings.HasPrefix(line, " ") || strings.HasPrefix(line, "\t")) {
-			lines[last] = strings.TrimRight(lines[last], " \t") + " " + strings.Trim(line, " \t")
+			if len(folded) == 0 {
+				folded = append(folded, strings.TrimRight(lines[last], " \t"))
+			}
+			if line = strings.Trim(line, " \t"); line != "" {
+				folded = append(folded, line)
+			}
 			continue
 		}
+		join()
 		lines = append(lines, line)
 	}
+	join()
 	return lines
 }
 

@@ -76,6 +76,15 @@ func (a *authenticator) authenticate(m *message.Message, field string, d *direct
 	return v
 }
 
+// consume takes the credentials for this realm out of a request, which are no one's business behind. Others are those of a proxy
+// further on (RFC 3261 section 22.3).
+func (a *authenticator) consume(m *message.Message, field string) {
+	m.Headers = slices.DeleteFunc(m.Headers, func(h message.Header) bool {
+		c, err := digest.ParseCredentials(h.Value)
+		return h.Name == field && err == nil && c.Realm == a.realm
+	})
+}
+
 // judge looks at credentials for this realm.
 func (a *authenticator) judge(c *digest.Credentials, m *message.Message, who *account, now time.Time) verdict {
 	if !a.concerns(c.URI, m.URI) {

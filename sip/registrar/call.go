@@ -3,7 +3,6 @@
 package registrar
 
 import (
-	"container/heap"
 	"net/netip"
 	"slices"
 	"time"
@@ -37,7 +36,7 @@ type fork struct {
 	goal    goal
 	left    bool // by the callee, who is called elsewhere instead
 	loop    string
-	rings   time.Time // until when (Timer C)
+	rings   transaction.Timer // Timer C
 }
 
 func forkOf(c *transaction.Client) *fork {
@@ -110,7 +109,7 @@ func (p *Proxy) flowWays(g *goal, flow transaction.Target, contact *message.URI,
 // noWay ends a branch that no listener reaches.
 func (p *Proxy) noWay(f *fork) {
 	p.relayed[NoWay]++
-	f.final = message.Reply(f.call.server.Request, 503, "Service Unavailable", "")
+	p.end(f, message.Reply(f.call.server.Request, 503, "Service Unavailable", ""))
 }
 
 // isName reports whether a host is a name, not an address.
@@ -181,7 +180,7 @@ func (p *Proxy) launch(f *fork, now time.Time, out *Output) {
 	client, err := p.layer.Start(m, to, 0, now, &out.Output)
 	if err != nil {
 		p.relayed[Overloaded]++
-		f.final = message.Reply(f.call.server.Request, 503, "Service Unavailable", "")
+		p.end(f, message.Reply(f.call.server.Request, 503, "Service Unavailable", ""))
 		return
 	}
 	client.User, f.client = f, client
@@ -189,9 +188,16 @@ func (p *Proxy) launch(f *fork, now time.Time, out *Output) {
 		if f.goal.aor != "" {
 			p.waiting.add(f)
 		}
-		f.rings = now.Add(p.settings.TimerC)
-		heap.Push(&p.rings, ring{f.rings, f})
+		// What rings for too long is cancelled (section 16.8). What does not end then, its transaction gives up.
+		f.rings.Fire = func(now time.Time, out *transaction.Output) { client.Cancel(client.To, now, out) }
+		p.layer.SetTimer(&f.rings, now.Add(p.settings.TimerC))
 	}
+}
+
+// end notes what has become of a branch.
+func (p *Proxy) end(f *fork, final *message.Message) {
+	f.final = final
+	p.layer.StopTimer(&f.rings)
 }
 
 // cancel ends the call that a CANCEL is about (section 16.10).
@@ -215,7 +221,7 @@ func (p *Proxy) cancelForks(c *call, now time.Time, out *Output) {
 		switch {
 		case f.final != nil && !f.left:
 		case f.client == nil: // its name is still being resolved
-			f.final = message.Reply(c.server.Request, 487, "Request Terminated", "")
+			p.end(f, message.Reply(c.server.Request, 487, "Request Terminated", ""))
 		default:
 			f.client.Cancel(f.client.To, now, &out.Output)
 		}
@@ -247,36 +253,4 @@ func (p *Proxy) ack(m *message.Message, now time.Time, out *Output) {
 	if len(ways) > 0 || !p.lookUp(hop, transport, out, pass) {
 		pass(ways, now, out)
 	}
-}
-
-// ring is when a branch has rung for too long; if the branch has got more time meanwhile, it is
-// looked at again then.
-type ring struct {
-	at   time.Time
-	fork *fork
-}
-
-// rings is a heap.
-type rings []ring
-
-func (r rings) next() time.Time {
-	if len(r) == 0 {
-		return time.Time{}
-	}
-	return r[0].at
-}
-func (r rings) Len() int           { return len(r) }
-func (r rings) Less(i, j int) bool { return r[i].at.Before(r[j].at) }
-func (r rings) Swap(i, j int)      { r[i], r[j] = r[j], r[i] }
-
-// Push implements [heap.Interface].
-func (r *rings) Push(x any) { *r = append(*r, x.(ring)) }
-
-// Pop implements [heap.Interface].
-func (r *rings) Pop() any {
-	last := len(*r) - 1
-	one := (*r)[last]
-	(*r)[last] = ring{}
-	*r = (*r)[:last]
-	return one
 }

@@ -32,7 +32,7 @@ func (e *Engine) registration(m *message.Message, from Source) (r *location.Regi
 	applicable := e.firstHop(m)
 	live, flows := 0, 0
 	for _, value := range values {
-		c, reg, ok := e.contact(value, m)
+		c, reg, ok := e.contact(value, m, from)
 		if !ok {
 			return nil, false, e.refuse(m, BadContact, 400, "Bad Contact")
 		}
@@ -76,12 +76,13 @@ func (e *Engine) firstHop(m *message.Message) bool {
 }
 
 // contact reads one contact with its reg-id, which needs an instance.
-func (e *Engine) contact(value string, m *message.Message) (c location.Contact, reg uint32, ok bool) {
+func (e *Engine) contact(value string, m *message.Message, from Source) (c location.Contact, reg uint32, ok bool) {
 	a, err := message.ParseAddress(value)
 	if err != nil {
 		return c, 0, false
 	}
 	c = location.Contact{URI: a.URI, Params: a.Params.Without("q", "expires"), Lifetime: e.settings.DefaultExpires}
+	c.ByURI = from.Holds != nil && !from.Holds(&a)
 	if c.Q, ok = a.Q(); !ok {
 		return c, 0, false
 	}

@@ -77,6 +77,8 @@ type Source struct {
 	// Flow is what the role knows the connection by, over which the request came directly from
 	// its user agent; empty: there is none that lasts.
 	Flow string
+	// Holds reports whether a contact is reached by that, in place of its URI; nil: all are.
+	Holds func(contact *message.Address) bool
 }
 
 // refuse counts a refusal and makes the response.

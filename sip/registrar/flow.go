@@ -32,16 +32,22 @@ func ParseFlow(s string) (t transaction.Target, ok bool) {
 	return transaction.Target{Transport: words[0], Local: local, Remote: remote, Connection: connection}, err == nil && errRemote == nil && errConnection == nil
 }
 
-// flowOf is the connection of a user agent that registers, by which it is reached in place of its
-// contact. Empty: it is reached by its contact.
-func flowOf(m *message.Message, from transaction.Target) string {
-	for _, value := range m.All("Contact") {
-		a, err := message.ParseAddress(value)
-		if err == nil && value != "*" && len(m.All("Via")) == 1 && (a.Params.Has("reg-id") || apart(&a.URI, from)) {
-			return writeFlow(from)
-		}
+// sourceOf is where a REGISTER has come from. A name that can be looked up is that of another host, such as of an address to which
+// calls are forwarded, unless it is the one that registers.
+func sourceOf(m *message.Message, from transaction.Target) Source {
+	if len(m.All("Via")) != 1 {
+		return Source{}
 	}
-	return ""
+	to, _ := m.To()
+	return Source{Flow: writeFlow(from), Holds: func(c *message.Address) bool {
+		elsewhere := isPublicName(c.URI.Host) && aorOf(&c.URI) != aorOf(&to.URI)
+		return c.Params.Has("reg-id") || !elsewhere && apart(&c.URI, from)
+	}}
+}
+
+// isPublicName reports whether a host is a name that name servers may know: not one of RFC 7118 section 5, for instance.
+func isPublicName(host string) bool {
+	return isName(host) && strings.Contains(host, ".") && !strings.HasSuffix(host, ".invalid")
 }
 
 // apart reports whether a user agent that speaks to the proxy itself is reached by the connection

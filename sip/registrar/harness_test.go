@@ -102,7 +102,7 @@ func (p *phone) request(fields ...string) *message.Message {
 // send has the engine answer, whose answer can be read.
 func (p *phone) send(m *message.Message) *message.Message {
 	p.t.Helper()
-	r := p.e.Register(m, Source{p.flow}, p.now)
+	r := p.e.Register(m, Source{Flow: p.flow}, p.now)
 	again, f := message.Parse(r.Append(nil))
 	if f != nil {
 		p.t.Fatalf("the response cannot be read, %v:\n%s", f, r)

@@ -78,7 +78,7 @@ func (p *Proxy) proved(s *transaction.Server, m *message.Message, now time.Time,
 	v := p.auth.authenticate(m, "Proxy-Authorization", &p.directory, now)
 	switch {
 	case v.account != nil && slices.Contains(v.account.aors, caller):
-		m.Remove("Proxy-Authorization") // it is of no one's business behind
+		p.auth.consume(m, "Proxy-Authorization")
 		return true
 	case v.account != nil:
 		p.answer(s, ForeignTarget, 403, "Forbidden", out)

@@ -73,7 +73,6 @@ type Proxy struct {
 	*Engine
 	settings ProxySettings
 	layer    *transaction.Layer
-	rings    rings
 	waiting  waiting
 	lookups  map[uint64]func(to []transaction.Target, now time.Time, out *Output)
 	lookup   uint64
@@ -169,17 +168,14 @@ func (p *Proxy) Handle(m *message.Message, from transaction.Target, now time.Tim
 func (p *Proxy) Tick(now time.Time, out *Output) {
 	p.Engine.Tick(now)
 	p.layer.Tick(now, &out.Output)
-	p.ringOut(now, out)
 	p.settle(now, out)
 }
 
 // Next is when something is due; zero: never.
 func (p *Proxy) Next() time.Time {
-	next := p.Engine.Next()
-	for _, other := range []time.Time{p.layer.Next(), p.rings.next()} {
-		if next.IsZero() || !other.IsZero() && other.Before(next) {
-			next = other
-		}
+	next, other := p.Engine.Next(), p.layer.Next()
+	if next.IsZero() || !other.IsZero() && other.Before(next) {
+		return other
 	}
 	return next
 }
@@ -242,7 +238,7 @@ func (p *Proxy) once(s *transaction.Server, r *message.Message, out *Output) {
 // register answers a REGISTER. What has changed bindings is answered the same when it comes again,
 // and refusals leave nothing behind.
 func (p *Proxy) register(s *transaction.Server, now time.Time, out *Output) {
-	r := p.Register(s.Request, Source{Flow: flowOf(s.Request, p.origin)}, now)
+	r := p.Register(s.Request, sourceOf(s.Request, p.origin), now)
 	if r.Status >= 300 {
 		p.once(s, r, out)
 		return

@@ -47,7 +47,7 @@ func (r *rig) bind(aor string, contacts ...string) {
 	r.t.Helper()
 	registration := location.Registration{CallID: aor, CSeq: uint32(r.now.Sub(start))}
 	for _, one := range contacts {
-		c, reg, ok := r.p.contact(one, &message.Message{})
+		c, reg, ok := r.p.contact(one, &message.Message{}, Source{})
 		if !ok {
 			r.t.Fatal(one)
 		}
@@ -158,7 +158,7 @@ func (r *rig) got(what, host string) *message.Message {
 func (r *rig) empty() {
 	r.t.Helper()
 	r.until(r.now.Sub(start) + 20*time.Minute)
-	if servers, clients := r.p.layer.Len(); servers != 0 || clients != 0 || len(r.p.rings) != 0 || len(r.p.lookups) != 0 || len(r.p.waiting) != 0 {
-		r.t.Errorf("%d servers, %d clients, %d rings, %d lookups, %d waiting are left", servers, clients, len(r.p.rings), len(r.p.lookups), len(r.p.waiting))
+	if servers, clients := r.p.layer.Len(); servers != 0 || clients != 0 || !r.p.layer.Next().IsZero() || len(r.p.lookups) != 0 || len(r.p.waiting) != 0 {
+		r.t.Errorf("%d servers, %d clients, %d lookups, %d waiting are left, and something at %v", servers, clients, len(r.p.lookups), len(r.p.waiting), r.p.layer.Next())
 	}
 }

@@ -120,6 +120,36 @@ func TestFlows(t *testing.T) {
 	}
 }
 
+// TestContactsOfOneRegister are reached each by its own way, though one REGISTER has brought them: calls are forwarded also for who
+// registers by TCP.
+func TestContactsOfOneRegister(t *testing.T) {
+	connection := transaction.Target{Transport: "TCP", Local: netip.MustParseAddrPort("[2001:db8::5]:5060"), Remote: netip.MustParseAddrPort("[2001:db8::2]:40000"), Connection: 7}
+	r := newRig(t)
+	p := newPhone(t, r.p.Engine, "bob")
+	contacts := map[string]bool{ // whether by the connection
+		"sip:bob@[2001:db8::2]:40000": true, "sip:bob@[2001:db8::4]": false, "sip:bob@host.invalid": true,
+		"sip:alice@example.com": false, "sip:alice@example.org": false, bob: true,
+	}
+	var fields []string
+	for one := range contacts {
+		fields = append(fields, "Contact: <"+one+">")
+	}
+	register := p.request(fields...)
+	c := p.challenged()
+	a := c.Answer("bob", c.Algorithm.HA1("bob", realm, "bob"), "REGISTER", register.URI, "cnonce", 1)
+	register.Add("Authorization", a.String())
+	r.p.Handle(register, connection, r.now, &r.out)
+	list := r.p.Table().Lookup(bob, r.now)
+	if len(list) != len(contacts) {
+		t.Fatalf("%d contacts are bound", len(list))
+	}
+	for _, b := range list {
+		if got, want := b.Flow != "", contacts[b.URI.String()]; got != want {
+			t.Errorf("%v by the connection: %t", b.URI, got)
+		}
+	}
+}
+
 // TestReplies go to the port that a request asks for, and never to another host (RFC 3261 section
 // 18.2.2, RFC 3581).
 func TestReplies(t *testing.T) {

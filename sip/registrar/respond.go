@@ -3,7 +3,6 @@
 package registrar
 
 import (
-	"container/heap"
 	"slices"
 	"strings"
 	"time"
@@ -25,7 +24,9 @@ func (p *Proxy) response(e *transaction.Event, now time.Time, out *Output) {
 	c := f.call
 	switch {
 	case m.Status < 200:
-		f.rings = now.Add(p.settings.TimerC)
+		if f.client.Waiting() {
+			p.layer.SetTimer(&f.rings, now.Add(p.settings.TimerC))
+		}
 		if m.Status > 100 && !c.answered {
 			c.server.Respond(m, now, &out.Output)
 		}
@@ -36,7 +37,7 @@ func (p *Proxy) response(e *transaction.Event, now time.Time, out *Output) {
 	case p.nextServer(f, e, now, out):
 		return
 	}
-	f.final = m
+	p.end(f, m)
 	if m.Status == 430 {
 		p.otherFlow(f, now, out)
 	}
@@ -53,7 +54,7 @@ func (p *Proxy) response(e *transaction.Event, now time.Time, out *Output) {
 
 // accept sends a 2xx to INVITE back at once, each of them, and cancels what is still open.
 func (p *Proxy) accept(c *call, f *fork, m *message.Message, now time.Time, out *Output) {
-	f.final = m
+	p.end(f, m)
 	if refused := c.answered && !c.accepted; refused { // the transaction would send nothing more
 		out.Sends = append(out.Sends, transaction.Send{To: c.server.From, Message: m})
 		return
@@ -66,6 +67,7 @@ func (p *Proxy) accept(c *call, f *fork, m *message.Message, now time.Time, out 
 // failed ends a branch that could not be sent or was not answered (sections 16.8 and 16.9).
 func (p *Proxy) failed(f *fork, e *transaction.Event, now time.Time, out *Output) {
 	p.waiting.remove(f)
+	p.layer.StopTimer(&f.rings)
 	if f.final != nil || p.nextServer(f, e, now, out) {
 		return
 	}
@@ -73,7 +75,7 @@ func (p *Proxy) failed(f *fork, e *transaction.Event, now time.Time, out *Output
 	if e.Kind == transaction.Timeout {
 		status, reason = 408, "Request Timeout"
 	}
-	f.final = message.Reply(f.call.server.Request, status, reason, "")
+	p.end(f, message.Reply(f.call.server.Request, status, reason, ""))
 	if e.Kind == transaction.Unreachable {
 		p.otherFlow(f, now, out)
 	}
@@ -102,7 +104,7 @@ func (p *Proxy) otherFlow(f *fork, now time.Time, out *Output) {
 	if g.binding.RegID == 0 {
 		return
 	}
-	f.final = message.Reply(f.call.server.Request, 480, "Temporarily Unavailable", "")
+	p.end(f, message.Reply(f.call.server.Request, 480, "Temporarily Unavailable", ""))
 	p.table.Remove(g.aor, func(b *location.Binding) bool {
 		return b.Instance == g.binding.Instance && b.RegID == g.binding.RegID && b.Updated.Equal(g.binding.Updated)
 	})
@@ -110,24 +112,6 @@ func (p *Proxy) otherFlow(f *fork, now time.Time, out *Output) {
 		next := g.others[0]
 		next.others = g.others[1:]
 		p.fork(f.call, &next, now, out)
-	}
-}
-
-// ringOut cancels what has rung for too long (section 16.8). What does not end then, its transaction
-// gives up.
-func (p *Proxy) ringOut(now time.Time, out *Output) {
-	for len(p.rings) > 0 && !p.rings[0].at.After(now) {
-		f := p.rings[0].fork
-		switch {
-		case f.final != nil:
-			heap.Pop(&p.rings)
-		case f.rings.After(now):
-			p.rings[0].at = f.rings
-			heap.Fix(&p.rings, 0)
-		default:
-			heap.Pop(&p.rings)
-			f.client.Cancel(f.client.To, now, &out.Output)
-		}
 	}
 }
 
