@@ -13,7 +13,9 @@ import (
 type alerting struct {
 	call   *Call
 	tx     *transaction.Server
-	ringer ringer
+	until  time.Time          // when it has rung for long enough
+	status int                // that refuses it then
+	timer  *transaction.Timer // the next 180, or that
 }
 
 // response begins a response in the call's dialog.
@@ -38,7 +40,8 @@ func (c *Call) inDialog(s *transaction.Server, status int) *message.Message {
 
 func (a *alerting) stop() {
 	if a != nil {
-		a.ringer.stop(a.call.e)
+		a.call.e.layer.StopTimer(a.timer)
+		a.call.ringer.stop()
 	}
 }
 
@@ -59,17 +62,57 @@ func (e *Engine) incomingCall(s *transaction.Server) {
 		return
 	}
 	c := e.alert(s)
-	c.incoming.ring()
 	c.tell(Event{Kind: Incoming})
 }
 
-// alert makes the call of an INVITE.
+// alert makes the call of an INVITE, and has it ring for RingFor, or until the INVITE expires (section 13.3.1).
 func (e *Engine) alert(s *transaction.Server) *Call {
 	c := e.newCall(Alerting, nil)
 	c.dialog = uasDialog(s.Request, e.token())
 	c.take(c.dialog)
-	c.incoming = &alerting{call: c, tx: s}
+	rings, status := e.set.RingFor, 480
+	if d, ok := seconds(s.Request.Get("Expires")); ok && d < rings {
+		rings, status = d, 487
+	}
+	a := &alerting{call: c, tx: s, until: e.now.Add(rings), status: status}
+	a.timer = e.timer(a.due)
+	c.incoming = a
+	a.ring()
 	return c
+}
+
+// due rings again, or refuses the call that no one has answered.
+func (a *alerting) due() {
+	if !a.call.e.now.Before(a.until) {
+		a.call.refuseIncoming(a.status)
+		return
+	}
+	a.ring()
+}
+
+// How often the 180 is sent, so that no proxy gives the call up: each minute (section 13.3.1.1), and more
+// seldom where it is reliable (RFC 3262 section 3).
+const (
+	ringEvery         = time.Minute
+	ringEveryReliable = 150 * time.Second
+)
+
+// ring answers by 180, reliably if the caller can do that and we shall, or if it demands it.
+func (a *alerting) ring() {
+	c, req, every := a.call, a.tx.Request, ringEvery
+	reliable := requires(req, "100rel") || c.e.set.Reliable && supports(req, "100rel")
+	if reliable {
+		every = ringEveryReliable
+	}
+	c.e.after(a.timer, min(every, a.until.Sub(c.e.now)))
+	if c.ringer.waiting { // no other before the PRACK of the last
+		return
+	}
+	res := a.response(180)
+	if reliable {
+		c.ringer.begin(a.tx, res)
+	}
+	c.e.respond(a.tx, res)
 }
 
 // Answer takes a call that came in.

@@ -48,6 +48,7 @@ type Call struct {
 
 	outgoing *calling            // the INVITE of a call of ours
 	incoming *alerting           // that of the peer's
+	ringer   ringer              // of a reliable 180 to that
 	offer    *reinvite           // a re-INVITE of ours
 	answered *unacked            // a 2xx of ours to an INVITE, until its ACK
 	update   *transaction.Client // an UPDATE of ours
@@ -111,6 +112,7 @@ func (e *Engine) newCall(s State, media Media) *Call {
 	c.again = e.timer(c.pursue)
 	c.session.init(c)
 	c.repair.init(c)
+	c.ringer.init(c)
 	e.calls[c.id] = c
 	return c
 }

@@ -3,11 +3,15 @@
 package ua
 
 import (
+	"cmp"
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 const (
@@ -166,6 +170,108 @@ func TestRingsReliably(t *testing.T) {
 	bob.pickUp(1)
 	w.pass(time.Second)
 	expect(t, "messages of the answer", w.sent(), "200", "ACK")
+}
+
+// A PRACK may come behind our answer to the INVITE, and is taken (RFC 3262 section 3).
+func TestPrackAfterTheAnswer(t *testing.T) {
+	w := newWorld(t)
+	alice, bob := w.agent("alice", aliceA, nil), w.agent("bob", bobA, func(s *Settings) { s.Reliable = true })
+	bob.answer = false
+	lost := false
+	w.lose = func(f flight) bool {
+		first := f.first() == "PRACK" && !lost
+		lost = lost || first
+		return first
+	}
+	alice.call(toBob)
+	w.pass(3 * delay)
+	bob.pickUp(1)
+	w.pass(time.Minute)
+	expect(t, "messages", w.sent(), "INVITE", "180", "PRACK", "200", "ACK", "PRACK", "200")
+	if alice.only().State != Up || bob.only().State != Up {
+		t.Error("the call does not stand")
+	}
+}
+
+// What rings says so again, that no proxy gives it up, and ends when no one answers (RFC 3261
+// sections 13.3.1 and 13.3.1.1).
+func TestRingsForAWhile(t *testing.T) {
+	for _, row := range []struct {
+		name, expires string
+		change        func(*Settings)
+		status        int
+		sent          string // and when, in seconds
+	}{
+		{"three minutes", "", nil, 480, "0 INVITE, 0 180, 60 180, 120 180, 180 480, 180 ACK"},
+		{"longer", "", func(s *Settings) { s.RingFor = 200 * time.Second }, 480, "0 INVITE, 0 180, 60 180, 120 180, 180 180, 200 480, 200 ACK"},
+		{"until the INVITE expires", "70", nil, 487, "0 INVITE, 0 180, 60 180, 70 487, 70 ACK"},
+		{"the INVITE expires later", "181", nil, 480, "0 INVITE, 0 180, 60 180, 120 180, 180 480, 180 ACK"},
+		{"an INVITE that has expired", "0", nil, 487, "0 INVITE, 0 180, 0 487, 0 ACK"},
+		{"reliably", "", func(s *Settings) { s.Reliable = true }, 480, "0 INVITE, 0 180, 0 PRACK, 0 200, 150 180, 150 PRACK, 150 200, 180 480, 180 ACK"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWorld(t)
+			alice, bob := w.agent("alice", aliceA, nil), w.agent("bob", bobA, row.change)
+			bob.answer = false
+			w.change = func(m *message.Message) {
+				if m.Method == "INVITE" && row.expires != "" {
+					m.Add("Expires", row.expires)
+				}
+			}
+			alice.call(toBob)
+			w.pass(10 * time.Minute)
+			var sent, numbers []string
+			for _, f := range w.seen {
+				sent = append(sent, fmt.Sprintf("%d %s", f.sent.Sub(start)/time.Second, f.first()))
+				if n := f.header("RSeq"); n != "" {
+					numbers = append(numbers, n)
+				}
+			}
+			expect(t, "messages", sent, strings.Split(row.sent, ", ")...)
+			for _, a := range w.agents {
+				if v, ok := a.told(Ended); !ok || v.Status != row.status {
+					t.Errorf("%s: %+v, want an end by %d", a.name, a.events, row.status)
+				}
+			}
+			if n := bob.engine.Next(); !n.IsZero() {
+				t.Errorf("something is left for %v", n)
+			}
+			if len(numbers) > 1 {
+				one, _ := strconv.Atoi(numbers[0])
+				expect(t, "RSeq", numbers, numbers[0], strconv.Itoa(one+1))
+			}
+		})
+	}
+	t.Run("not when it is answered", func(t *testing.T) {
+		w, _, bob := ringing(t, func(s *Settings) { s.SessionExpires = -1 })
+		bob.pickUp(1)
+		w.pass(10 * time.Minute)
+		expect(t, "messages", w.sent(), "INVITE", "180", "200", "ACK")
+		if bob.only().State != Up {
+			t.Error("the call has ended")
+		}
+	})
+}
+
+// There is no second reliable 180 before the PRACK of the first.
+func TestRingsReliablyOneByOne(t *testing.T) {
+	w := newWorld(t)
+	alice, bob := w.agent("alice", aliceA, nil), w.agent("bob", bobA, func(s *Settings) {
+		s.Reliable = true
+		s.Transactions = transaction.Defaults()
+		s.Transactions.T1 = 10 * time.Second
+	})
+	bob.answer = false
+	w.lose = func(f flight) bool { return f.first() == "180" }
+	alice.call(toBob)
+	w.pass(160 * time.Second)
+	number := ""
+	for _, f := range w.find("180") {
+		number = cmp.Or(number, f.header("RSeq"))
+		if f.header("RSeq") != number {
+			t.Errorf("a 180 with RSeq %s behind that with %s", f.header("RSeq"), number)
+		}
+	}
 }
 
 func TestOfferInTheAnswer(t *testing.T) {

@@ -49,6 +49,9 @@ type Settings struct {
 	SessionExpires, MinSE time.Duration
 	// Reliable rings by reliable provisional responses if the caller knows them (RFC 3262).
 	Reliable bool
+	// RingFor is how long a call that comes in rings until it is refused by 480, 0 for 3 minutes: a proxy
+	// waits for an answer no less (RFC 3261 section 16.6, Timer C).
+	RingFor time.Duration
 	// MaxCalls is the most calls at a time, 0 for 4096.
 	MaxCalls int
 	// RetryAfterCap is the longest wait that a peer's Retry-After imposes on a move, 0 for 4 s.
@@ -99,6 +102,7 @@ func New(s Settings, random io.Reader) (*Engine, error) {
 	s.Username = cmp.Or(s.Username, s.AOR.User)
 	s.SessionExpires = cmp.Or(s.SessionExpires, 1800*time.Second)
 	s.MinSE = cmp.Or(s.MinSE, 90*time.Second)
+	s.RingFor = cmp.Or(s.RingFor, 3*time.Minute)
 	s.MaxCalls = cmp.Or(s.MaxCalls, 4096)
 	s.RetryAfterCap = cmp.Or(s.RetryAfterCap, 4*time.Second)
 	s.Transactions = cmp.Or(s.Transactions, transaction.Defaults())

@@ -96,7 +96,7 @@ func (f *flow) due() {
 	e.after(f.timer, stunFirst<<(f.asked-1))
 }
 
-func (f *flow) send(b []byte) { f.e.out.Packets = append(f.e.out.Packets, Packet{f.hop, b}) }
+func (f *flow) send(b []byte) { f.e.out.Packets = append(f.e.out.Packets, Packet{To: f.hop, Data: b}) }
 
 // failed registers anew: the flow is gone, or what the far end sees of us is.
 func (f *flow) failed() {

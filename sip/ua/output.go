@@ -3,6 +3,7 @@
 package ua
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
@@ -22,6 +23,8 @@ type Output struct {
 type Packet struct {
 	To   transaction.Target
 	Data []byte
+	// Fallback is where a response goes by TCP if there is no connection with To any more; not valid: to To.
+	Fallback netip.AddrPort
 }
 
 // Reset empties it for the next use.

@@ -52,43 +52,48 @@ func (c *Call) sendPrack(d *dialog, res *message.Message, answer []byte) {
 
 // ringer repeats a reliable provisional response of ours until its PRACK (RFC 3262 section 3).
 type ringer struct {
+	call    *Call
+	tx      *transaction.Server // of the INVITE
 	rseq    uint32
-	seq     uint32 // of the INVITE
-	tx      *transaction.Server
 	next    time.Duration
 	until   time.Time
 	timer   *transaction.Timer
-	waiting bool
+	waiting bool // for the PRACK, which may come behind our answer to the INVITE
 }
 
-// ring answers an INVITE by 180, reliably if the caller can do that and we shall, or if it
-// demands it.
-func (a *alerting) ring() {
-	e := a.call.e
-	res := a.response(180)
-	if requires(a.tx.Request, "100rel") || e.set.Reliable && supports(a.tx.Request, "100rel") {
-		r := &a.ringer
-		r.rseq, r.seq, r.tx, r.waiting = uint32(e.random.Uint64()%(1<<31-1))+1, number(a.tx.Request), a.tx, true
-		res.Add("Require", "100rel")
-		res.Add("RSeq", strconv.Itoa(int(r.rseq)))
-		r.next, r.until = e.set.Transactions.T1, e.now.Add(64*e.set.Transactions.T1)
-		r.timer = e.timer(a.ringAgain)
-		e.after(r.timer, r.next)
+func (r *ringer) init(c *Call) {
+	r.call = c
+	r.timer = c.e.timer(r.again)
+}
+
+// begin makes a response reliable: the first with a number by chance, each other with the next one.
+func (r *ringer) begin(s *transaction.Server, res *message.Message) {
+	e := r.call.e
+	if r.rseq == 0 {
+		r.rseq = uint32(e.random.Uint64() % (1<<31 - 1))
 	}
-	e.respond(a.tx, res)
+	r.rseq++
+	r.tx, r.waiting = s, true
+	res.Add("Require", "100rel")
+	res.Add("RSeq", strconv.FormatUint(uint64(r.rseq), 10))
+	r.next, r.until = e.set.Transactions.T1, e.now.Add(64*e.set.Transactions.T1)
+	e.after(r.timer, r.next)
 }
 
-// ringAgain repeats the reliable 180, and gives the call up in the end.
-func (a *alerting) ringAgain() {
-	e, r := a.call.e, &a.ringer
+// again repeats it, and gives the call up in the end.
+func (r *ringer) again() {
+	e := r.call.e
 	if !e.now.Before(r.until) {
-		a.call.refuseIncoming(504)
+		r.call.refuseIncoming(504)
 		return
 	}
 	r.tx.Repeat(&e.tx)
 	r.next *= 2
 	e.after(r.timer, min(r.next, r.until.Sub(e.now)))
 }
+
+// stop ends the repeats; a PRACK may come all the same.
+func (r *ringer) stop() { r.call.e.layer.StopTimer(r.timer) }
 
 // prack takes a PRACK.
 func (c *Call) prack(s *transaction.Server) {
@@ -99,18 +104,12 @@ func (c *Call) prack(s *transaction.Server) {
 		c.e.refuse(s, 400)
 		return
 	}
-	a := c.incoming
-	if a == nil || !a.ringer.waiting || a.ringer.rseq != rseq || a.ringer.seq != seq || method != "INVITE" {
+	r := &c.ringer
+	if !r.waiting || r.rseq != rseq || number(r.tx.Request) != seq || method != "INVITE" {
 		c.e.refuse(s, 481)
 		return
 	}
-	a.ringer.stop(c.e)
-	c.e.refuse(s, 200)
-}
-
-func (r *ringer) stop(e *Engine) {
 	r.waiting = false
-	if r.timer != nil {
-		e.layer.StopTimer(r.timer)
-	}
+	r.stop()
+	c.e.refuse(s, 200)
 }

@@ -195,6 +195,9 @@ func (c *Call) reinviteRefused(o *reinvite, res *message.Message, err error) {
 	if !c.repair.underWay() { // whose offer is open then
 		c.media.Withdraw()
 	}
+	if o.purpose == toRefresh {
+		c.session.retry(res)
+	}
 	status, why := outcome(res, err)
 	if err != nil && o.purpose == toMove && (o.tx != nil || !errors.Is(err, errTransport)) {
 		c.unsure = true // else it has not left: that path does not lead to the peer
@@ -272,6 +275,8 @@ func (c *Call) refused(o *reinvite, status int, why string) {
 		c.media.Hold(c.held)
 		c.tell(Event{Kind: HoldFailed, Status: status, Reason: why})
 		c.pursue()
+	case toRefresh:
+		c.pursue() // what has come up meanwhile
 	}
 }
 
@@ -286,6 +291,9 @@ func (c *Call) withdrawUnheard() bool {
 	}
 	o.tx.Cancel(o.tx.To, e.now, &e.tx)
 	c.offer = nil
+	if o.purpose == toRefresh {
+		c.session.retry(nil)
+	}
 	c.repair.stop()
 	c.repair.cancel()
 	c.media.Withdraw()

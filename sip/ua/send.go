@@ -202,10 +202,20 @@ func (e *Engine) sendAck(ack request, p *path) {
 // put puts out what the layer sends.
 func (e *Engine) put() {
 	for _, s := range e.tx.Sends {
-		e.out.Packets = append(e.out.Packets, Packet{s.To, e.pathAt(s.To.Local).write(s.Message)})
+		e.out.Packets = append(e.out.Packets, Packet{s.To, e.pathAt(s.To.Local).write(s.Message), fallback(&s)})
 	}
 	clear(e.tx.Sends)
 	e.tx.Sends = e.tx.Sends[:0]
+}
+
+// fallback is where a response goes whose connection is gone: to the address that its request came from,
+// at the port that the sender has named (RFC 3261 section 18.2.2).
+func fallback(s *transaction.Send) netip.AddrPort {
+	if s.Message.IsRequest() || !s.To.Reliable() {
+		return netip.AddrPort{}
+	}
+	via, _ := s.Message.Via()
+	return netip.AddrPortFrom(s.To.Remote.Addr(), cmp.Or(via.Port, 5060))
 }
 
 // respond answers a request.

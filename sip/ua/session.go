@@ -61,6 +61,7 @@ type sessionTimer struct {
 	on        time.Duration // the interval agreed, 0 for none
 	refresher bool          // it is for us to refresh
 	due       bool          // a re-INVITE is to do so
+	until     time.Time     // when the session expires
 	refresh   *transaction.Timer
 	expire    *transaction.Timer
 }
@@ -129,17 +130,18 @@ func interval(m *message.Message) (d time.Duration, refresher string, ok bool) {
 	return d, strings.ToLower(refresher), ok
 }
 
-// begin starts the timers anew: half the interval to a refresh, and to the end of the call
-// the interval less the third of it or 32 s (section 10).
+// begin starts the timers anew: half the interval to a refresh, and to the end of the call the whole
+// interval (section 1), or if the peer refreshes the third of it or 32 s less (section 10).
 func (t *sessionTimer) begin(d time.Duration, refresher bool) {
 	l := t.call.e.layer
-	t.on, t.refresher, t.due = d, refresher, false
+	t.on, t.refresher, t.due, t.until = d, refresher, false, t.call.e.now.Add(d)
 	l.StopTimer(t.refresh)
 	l.StopTimer(t.expire)
 	switch {
 	case d == 0:
 	case refresher:
 		t.call.e.after(t.refresh, d/2)
+		t.call.e.after(t.expire, d)
 	default:
 		t.call.e.after(t.expire, d-min(32*time.Second, d/3))
 	}
@@ -162,9 +164,26 @@ func (t *sessionTimer) refreshNow() {
 			c.pursue()
 		case status == 481 || status == 408:
 			c.bye(status, why)
-		case status == 422 && t.interval.raise(res), status == 405, status == 501, status == 503:
+		case err != nil, status == 422 && t.interval.raise(res), status == 405, status == 501:
 			t.due = true
 			c.pursue()
+		default:
+			t.retry(res)
 		}
 	})
+}
+
+// retry has a refused refresh tried again after half of the time that is left: again, but not continuously
+// (section 10), and later if the peer's Retry-After asks for that in time.
+func (t *sessionTimer) retry(res *message.Message) {
+	if t.on == 0 || !t.refresher {
+		return
+	}
+	left := t.until.Sub(t.call.e.now)
+	wait := max(left/2, time.Second)
+	if d, ok := seconds(res0(res).Get("Retry-After")); ok && d < left {
+		wait = max(wait, d)
+	}
+	t.due = false
+	t.call.e.after(t.refresh, wait)
 }

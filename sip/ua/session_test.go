@@ -3,6 +3,7 @@
 package ua
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,86 @@ func TestSessionIsRefreshed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A refresh that is refused comes again when half of what is left of the session is over, and the session
+// ends at its end if none succeeds (RFC 4028 section 10).
+func TestRefusedRefresh(t *testing.T) {
+	const reinvites, updates = "INVITE, ACK, BYE", "INVITE, ACK, BYE, UPDATE"
+	for _, row := range []struct {
+		name, allow string
+		status      int
+		headers     []string
+		again       time.Duration
+	}{
+		{"by a re-INVITE's 500", reinvites, 500, nil, 150 * time.Second},
+		{"488", reinvites, 488, nil, 150 * time.Second},
+		{"491", reinvites, 491, nil, 150 * time.Second},
+		{"503 with Retry-After", reinvites, 503, []string{"Retry-After", "200"}, 200 * time.Second},
+		{"500 that asks for it at once", reinvites, 500, []string{"Retry-After", "0"}, 150 * time.Second},
+		{"503 that asks for more than there is", reinvites, 503, []string{"Retry-After", "300"}, 150 * time.Second},
+		{"422 that asks for nothing", reinvites, 422, nil, 150 * time.Second},
+		{"by an UPDATE's 500", updates, 500, nil, 150 * time.Second},
+		{"UPDATE, 503 with Retry-After", updates, 503, []string{"Retry-After", "200"}, 200 * time.Second},
+		{"UPDATE, 491", updates, 491, nil, 150 * time.Second},
+		{"UPDATE, 422 that asks for nothing", updates, 422, nil, 150 * time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := scripted(t)
+			answer := []string{"Session-Expires", "600;refresher=uac", "Allow", row.allow}
+			s.answer(200, "b", "answer", answer...)
+			method := map[string]string{reinvites: "INVITE", updates: "UPDATE"}[row.allow]
+			refuse := func() {
+				s.next(method)
+				s.answer(row.status, "", "", append(row.headers, "Allow", row.allow)...)
+			}
+			s.w.pass(5 * time.Minute)
+			refuse()
+			s.w.pass(row.again - 2*delay)
+			expect(t, "before it is tried again", slices.DeleteFunc(s.w.sent(), func(one string) bool { return one == "ACK" }))
+			s.w.pass(4 * delay)
+			s.next(method)
+			s.answer(200, "", "answer", answer...)
+			s.w.pass(4 * time.Minute)
+			if s.agent.only().State != Up {
+				t.Fatal("the session is not refreshed")
+			}
+			s.w.pass(time.Minute)
+			refuse()
+			for range 20 {
+				s.w.pass(20 * time.Second)
+				if len(s.w.find(method)) > 0 {
+					refuse()
+				}
+			}
+			if v, ok := s.agent.told(Ended); !ok || v.Status != 408 {
+				t.Errorf("%+v, want an end by 408", s.agent.events)
+			}
+		})
+	}
+	t.Run("what waits behind it goes on", func(t *testing.T) {
+		s := scripted(t)
+		s.answer(200, "b", "answer", "Session-Expires", "600;refresher=uac", "Allow", reinvites)
+		s.w.pass(5 * time.Minute)
+		s.next("INVITE")
+		s.agent.do(s.agent.engine.Hold(1, true, s.w.now, &s.agent.out))
+		s.answer(488, "", "")
+		expect(t, "messages", s.w.sent(), "ACK", "INVITE")
+	})
+	t.Run("given up for the peer's, which is refused", func(t *testing.T) {
+		s := scripted(t)
+		s.answer(200, "b", "answer", "Session-Expires", "600;refresher=uac", "Allow", reinvites)
+		s.w.pass(5*time.Minute + 2*time.Second)
+		first := s.next("INVITE").Get("CSeq")
+		s.agent.media[1].refuse = true
+		s.ask("INVITE", 10, "offer of bob's")
+		expect(t, "messages", s.w.sent(), "488")
+		s.ask("ACK", 10, "")
+		s.w.pass(150 * time.Second)
+		if s.next("INVITE").Get("CSeq") == first {
+			t.Error("it is not tried again")
+		}
+	})
 }
 
 func TestDeadPeerEndsTheSession(t *testing.T) {

@@ -3,11 +3,13 @@
 package ua
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // sized calls with an INVITE of just so many octets, on a path of an MTU, and returns it.
@@ -101,6 +103,38 @@ func TestBackToUDP(t *testing.T) {
 				t.Error("the call does not end")
 			}
 		})
+	}
+}
+
+// A response by TCP whose connection is gone goes to the port that its Via names, or the usual one, of the
+// address that the request came from (RFC 3261 section 18.2.2).
+func TestResponseWithoutConnection(t *testing.T) {
+	for _, row := range []struct{ name, transport, via, fallback string }{
+		{"the port of Via", "TCP", "[2001:db8::1]:5070", "[2001:db8:66::6]:5070"},
+		{"rport is that of the connection", "TCP", "[2001:db8:66::6]:5070;rport", "[2001:db8:66::6]:5070"},
+		{"no port", "TCP", "[2001:db8:66::6]", stranger},
+		{"by UDP there is no connection", "UDP", "[2001:db8:66::6]:5070", "invalid AddrPort"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWorld(t)
+			bob := w.agent("bob", bobA, nil)
+			lines := plain()
+			lines[1] = "Via: SIP/2.0/" + row.transport + " " + row.via + ";branch=z9hG4bK1"
+			from := transaction.Target{Transport: row.transport, Local: bob.paths[1], Remote: netip.MustParseAddrPort("[2001:db8:66::6]:40000")}
+			bob.engine.Handle([]byte(strings.Join(lines, "\r\n")), from, w.now, &bob.out)
+			if got := bob.out.Packets[0].Fallback.String(); got != row.fallback {
+				t.Errorf("to %s, want %s", got, row.fallback)
+			}
+		})
+	}
+	w := newWorld(t)
+	alice := w.agent("alice", aliceA, nil)
+	to := message.URI{Scheme: "sip", Host: "2001:db8:c::2", Params: message.Params{}.With("transport", "tcp")}
+	if _, err := alice.engine.Invite(to, &fakeMedia{}, w.now, &alice.out); err != nil {
+		t.Fatal(err)
+	}
+	if p := alice.out.Packets[0]; p.To.Transport != "TCP" || p.Fallback.IsValid() {
+		t.Errorf("a request by %s to %v", p.To.Transport, p.Fallback)
 	}
 }
 

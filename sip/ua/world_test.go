@@ -29,6 +29,7 @@ type world struct {
 	flying []flight // in the order of their arrival, for all take as long
 	seen   []flight // all that were sent, lost ones included
 	lose   func(flight) bool
+	change func(*message.Message) // what is sent
 	server *server
 	proxy  *proxy
 	broken string // packets by it come back as unreachable
@@ -227,6 +228,10 @@ func (a *agent) only() CallInfo {
 }
 
 func (w *world) send(from, to netip.AddrPort, t string, data []byte, by *agent) {
+	if m, fault := message.Parse(data); fault == nil && w.change != nil {
+		w.change(m)
+		data = m.Append(nil)
+	}
 	f := flight{from, to, t, w.now.Add(delay), w.now, data}
 	w.seen = append(w.seen, f)
 	if t == w.broken {

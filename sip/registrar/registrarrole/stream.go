@@ -152,13 +152,13 @@ func (c *stream) write(conn net.Conn) {
 
 // read takes messages.
 func (c *stream) read(conn net.Conn) {
-	var f framer
+	var f message.Framer
 	var begun time.Time // of a message that has not come whole
 	for {
 		for {
-			one, ping, fault := f.next()
+			one, ping, _, fault := f.Next()
 			if fault != nil {
-				c.broken(f.data, fault)
+				c.broken(f.Rest(), fault)
 				return
 			}
 			if ping {
@@ -173,7 +173,7 @@ func (c *stream) read(conn net.Conn) {
 			}
 		}
 		deadline := time.Now().Add(time.Duration(c.of.idle.Load()))
-		if len(f.data) > 0 {
+		if len(f.Rest()) > 0 {
 			if begun.IsZero() {
 				begun = time.Now()
 			}
@@ -182,9 +182,9 @@ func (c *stream) read(conn net.Conn) {
 			begun = time.Time{}
 		}
 		_ = conn.SetReadDeadline(deadline)
-		if err := f.read(conn); err != nil {
+		if err := f.Read(conn); err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
-				c.late(len(f.data) > 0)
+				c.late(len(f.Rest()) > 0)
 			}
 			return
 		}

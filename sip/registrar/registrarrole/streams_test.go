@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
-	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/registrar"
 )
 
@@ -178,75 +177,4 @@ func TestRates(t *testing.T) {
 	if s.value("dropped_total", "udp_receive_full") == 0 || s.Status().(Status).Unread == 0 {
 		t.Error("nothing is counted that the kernel has dropped")
 	}
-}
-
-// TestFramer finds the same messages in whatever pieces they come.
-func TestFramer(t *testing.T) {
-	head := "OPTIONS sip:a SIP/2.0\r\nX: y\r\nContent-Length: "
-	one, two := head+"0\r\n\r\n", head+"5\r\n\r\nabcde"
-	text := "\r\n\r\n" + one + "\r\n" + two + two + "\r\n\r\n" + one
-	for size := 1; size <= len(text); size++ {
-		var f framer
-		var got []string
-		pings := 0
-		for from := strings.NewReader(text); ; {
-			for {
-				m, ping, fault := f.next()
-				if fault != nil {
-					t.Fatalf("in pieces of %d: %v", size, fault)
-				}
-				if ping {
-					pings++
-				}
-				if m == nil {
-					break
-				}
-				got = append(got, string(m))
-			}
-			if f.read(&pieces{from, size}) != nil {
-				break
-			}
-		}
-		if strings.Join(got, "|") != strings.Join([]string{one, two, two, one}, "|") || pings != 2 || len(f.data) != 0 {
-			t.Fatalf("in pieces of %d: %d pings, %q left, %q", size, pings, f.data, got)
-		}
-	}
-}
-
-// pieces reads at most size octets at a time.
-type pieces struct {
-	from *strings.Reader
-	size int
-}
-
-func (p *pieces) Read(b []byte) (int, error) { return p.from.Read(b[:min(len(b), p.size)]) }
-
-// FuzzFramer takes no more from a stream than there is, and the same in pieces as at once.
-func FuzzFramer(f *testing.F) {
-	f.Add("OPTIONS sip:a SIP/2.0\r\nContent-Length: 5\r\n\r\nabcde\r\n\r\n", 3)
-	f.Add("\r\n\n\r\nx\r\n\r\n", 1)
-	f.Fuzz(func(t *testing.T, text string, size int) {
-		all := func(size int) (found []string) {
-			var f framer
-			for from := strings.NewReader(text); ; {
-				for {
-					m, _, fault := f.next()
-					if fault != nil {
-						return append(found, fault.Name)
-					}
-					if m == nil {
-						break
-					}
-					found = append(found, string(m))
-				}
-				if f.read(&pieces{from, size}) != nil {
-					return found
-				}
-			}
-		}
-		whole, parts := all(message.MaxSize), all(min(max(size, 1), 64))
-		if strings.Join(whole, "|") != strings.Join(parts, "|") {
-			t.Errorf("%q\nin pieces %q", whole, parts)
-		}
-	})
 }

@@ -41,6 +41,10 @@ func (s *stream) close() {
 // sendStream sends a message by TCP, and makes the connection if there is none.
 func (a *Agent) sendStream(p *path, packet ua.Packet) {
 	s := p.streams[packet.To.Remote]
+	if s == nil && packet.Fallback.IsValid() {
+		packet.To.Remote = packet.Fallback
+		s = p.streams[packet.Fallback]
+	}
 	switch {
 	case packet.To.Transport != "TCP" || s == nil && len(p.streams) >= maxStreams:
 		a.later(func() { a.engine.Unreachable(packet.To, time.Now(), &a.out) })
@@ -129,51 +133,44 @@ func (a *Agent) accept(p *path) {
 // read reads messages until the connection ends, or nothing has come for long: a peer that
 // drips is cut off like one that is silent, for a message has to be whole in that time.
 func (a *Agent) read(p *path, s *stream) {
-	var held []byte
-	b := make([]byte, 16<<10)
+	f := message.Framer{Pongs: true}
 	_ = s.conn.SetReadDeadline(time.Now().Add(idleAfter))
-	for {
-		n, err := s.conn.Read(b)
-		held = append(held, b[:n]...)
-		rest, whole, ok := a.frames(s, held)
+	for f.Read(s.conn) == nil {
+		whole, ok := a.frames(p, s, &f)
+		if !ok {
+			break
+		}
 		if whole {
 			_ = s.conn.SetReadDeadline(time.Now().Add(idleAfter))
 		}
-		if err != nil || !ok {
-			a.post(func() { a.broken(p, s) })
-			return
+	}
+	a.post(func() { a.broken(p, s) })
+}
+
+// frames hands on what has come whole; not ok: there can be no more.
+func (a *Agent) frames(p *path, s *stream, f *message.Framer) (whole, ok bool) {
+	for {
+		one, ping, pong, fault := f.Next()
+		if ping {
+			a.post(func() { a.write(p, s, lineEnd) })
 		}
-		held = slices.Clone(rest)
+		if pong {
+			a.handle(s, lineEnd)
+		}
+		whole = whole || ping || pong || one != nil
+		switch {
+		case fault != nil:
+			a.post(func() { a.engine.Broken(f.Rest(), fault, s.to, time.Now(), &a.out) })
+			return whole, false
+		case one == nil:
+			return whole, true
+		}
+		a.handle(s, slices.Clone(one))
 	}
 }
 
-// frames hands on the messages that have come whole; not ok: there can be no more.
-func (a *Agent) frames(s *stream, held []byte) (rest []byte, whole, ok bool) {
-	for len(held) > 0 {
-		if string(held) == "\r\n" { // the answer to a keep-alive of ours
-			a.handle(s, held)
-			return nil, true, true
-		}
-		n, ping, fault := message.Frame(held, message.MaxSize)
-		switch {
-		case fault != nil:
-			a.post(func() { a.engine.Broken(held, fault, s.to, time.Now(), &a.out) })
-			return nil, whole, false
-		case n == 0:
-			return held, whole, true
-		case ping:
-			a.post(func() {
-				if s.conn != nil {
-					_, _ = s.conn.Write([]byte("\r\n"))
-				}
-			})
-		default:
-			a.handle(s, slices.Clone(held[:n]))
-		}
-		held, whole = held[n:], true
-	}
-	return nil, whole, true
-}
+// lineEnd answers a keep-alive (RFC 5626 section 4.4.1).
+var lineEnd = []byte("\r\n")
 
 func (a *Agent) handle(s *stream, data []byte) {
 	a.post(func() { a.engine.Handle(data, s.to, time.Now(), &a.out) })

@@ -3,10 +3,12 @@
 package agent_test
 
 import (
+	"bufio"
 	"io"
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/ua"
@@ -43,5 +45,46 @@ func TestStream(t *testing.T) {
 		if !strings.Contains(string(answers), want) {
 			t.Errorf("no %q in\n%s", want, answers)
 		}
+	}
+}
+
+// What is answered when its connection has ended comes by another, to the port that the caller has named
+// (RFC 3261 section 18.2.2).
+func TestAnswerWithoutConnection(t *testing.T) {
+	a, err := agent.New(agent.Settings{UA: ua.Settings{AOR: message.URI{Scheme: "sip", User: "bob", Host: "example.com"}}, Port: 15075, Interfaces: []string{"lo"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, a)
+	if _, err := a.State(t.Context()); err != nil { // its sockets are there
+		t.Fatal(err)
+	}
+	caller, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer caller.Close()
+	conn, err := net.Dial("tcp", "127.0.0.1:15075")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.WriteString(conn, "INVITE sip:bob@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/TCP "+caller.Addr().String()+";branch=z9hG4bK1\r\nMax-Forwards: 70\r\n"+
+		"From: <sip:a@example.com>;tag=1\r\nTo: <sip:bob@example.com>\r\nCall-ID: 1\r\nCSeq: 1 INVITE\r\nContact: <sip:a@"+caller.Addr().String()+">\r\nContent-Length: 0\r\n\r\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := await(t, a, ua.Incoming).Call
+	_ = conn.Close()
+	if err := a.Answer(t.Context(), call); err != nil {
+		t.Fatal(err)
+	}
+	_ = caller.SetDeadline(time.Now().Add(20 * time.Second))
+	conn, err = caller.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if line, err := bufio.NewReader(conn).ReadString('\n'); line != "SIP/2.0 200 OK\r\n" {
+		t.Errorf("%q, %v", line, err)
 	}
 }
