@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
@@ -68,13 +67,10 @@ func measureStreams(ctx context.Context, e *lab.Env, rep *report.Report, ways []
 	return nil
 }
 
-// streamProcesses are hosts and clients of all ways: this process plays the hosts.
-func streamProcesses(ways []clientPath) []int {
-	pids := []int{os.Getpid()}
+// streamProcesses are hosts and clients of all ways.
+func streamProcesses(ways []clientPath) (pids []int) {
 	for _, w := range ways {
-		for _, daemon := range w.pair.daemons.run {
-			pids = append(pids, daemon.PID())
-		}
+		pids = append(pids, w.pair.daemons.processes()...)
 	}
 	return pids
 }

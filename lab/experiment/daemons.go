@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -67,6 +68,15 @@ func (d *daemons) keep(p *lab.Proc, err error) (*lab.Proc, error) {
 		d.run = append(d.run, p)
 	}
 	return p, err
+}
+
+// processes are those that run, and this one, which plays the hosts.
+func (d *daemons) processes() []int {
+	pids := []int{os.Getpid()}
+	for _, p := range d.run {
+		pids = append(pids, p.PID())
+	}
+	return pids
 }
 
 // stop ends a program.

@@ -173,7 +173,11 @@ func faultsReport(name, title string, form faultsForm, all []*campaign) *report.
 				order = append(order, f.name)
 				rows[f.name] = make([]string, len(all))
 			}
-			rows[f.name][i] = fmt.Sprintf("%d of %d", o.datagrams[f.name], c.times(f.name))
+			lost := "-" // without long flows
+			if len(c.long) > 0 {
+				lost = fmt.Sprint(o.datagrams[f.name])
+			}
+			rows[f.name][i] = fmt.Sprintf("%s of %d", lost, c.times(f.name))
 		}
 	}
 	for _, fault := range order {
@@ -204,15 +208,19 @@ func (c *campaign) figures(rep *report.Report, o *campaignOutcome) {
 			Isthmus: report.Measured(value), Must: must(rep.Experiment, figure),
 		})
 	}
-	add(figureFlowsLost, "", 0, float64(len(o.lost)))
-	add(figureOctetsWrong, "", 0, float64(o.wrong))
+	if len(c.long) > 0 {
+		add(figureFlowsLost, "", 0, float64(len(o.lost)))
+		add(figureOctetsWrong, "", 0, float64(o.wrong))
+		add(figureSilence, "s", 1, o.silence.length().Seconds())
+	}
 	add(figureStartsFailed, "", 0, float64(c.failedStarts))
 	add(figureLeft, "", 0, float64(len(c.left)))
 	add(figureFilesMore, "", 0, float64(c.last.files-c.first.files))
 	add(figureRoutinesMore, "", 0, float64(c.last.routines-c.first.routines))
 	add(figureMemoryGrown, "", 2, float64(c.last.memory)/float64(c.first.memory))
-	add(figureSilence, "s", 1, o.silence.length().Seconds())
+	happened := fmt.Sprintf("%d faults", len(c.happened))
 	if len(c.short) > 0 {
+		happened += fmt.Sprintf("; %d short flows, %d held back while too many were open, %d failed %v", o.began, o.held, o.failed, o.why)
 		add(figureShortFailed, "%", 3, 100*float64(o.failed)/float64(max(1, o.began)))
 	}
 	for what, list := range map[string][]string{"a flow was lost": o.lost, "left behind": c.left, "": c.wrong} {
@@ -231,7 +239,7 @@ func (c *campaign) figures(rep *report.Report, o *campaignOutcome) {
 		rep.Notes = append(rep.Notes, c.subject.told()...)
 	}
 	rep.Notes = append(rep.Notes,
-		fmt.Sprintf("%s: %d faults; %d short flows, %d held back while too many were open, %d failed %v.", c.way.title, len(c.happened), o.began, o.held, o.failed, o.why),
+		fmt.Sprintf("%s: %s.", c.way.title, happened),
 		fmt.Sprintf("%s: the first process held %v, the last one %v.", c.way.title, c.first, c.last))
 	if o.silence.length() > 0 {
 		rep.Notes = append(rep.Notes, fmt.Sprintf("%s: the longest silence began at %s. What happened until its end: %s.",

@@ -55,12 +55,10 @@ type xlatGuide struct {
 	ways                         []xlatWay
 }
 
-// xlatWay is a way from the UE to the site, and what was measured on it.
+// xlatWay is a way from the UE to the site, and the round trips on it.
 type xlatWay struct {
-	title    string
-	to       netip.Addr
-	pings    lab.PingResult
-	down, up lab.TransferResult
+	title string
+	pings lab.PingResult
 }
 
 func runGPRSXLAT(ctx context.Context, e *lab.Env) (err error) {
@@ -131,11 +129,10 @@ func (g *xlatGuide) report() *report.Report {
 		Notes: []string{fmt.Sprintf("On bare veth, all programs on one machine. The terminal's link has %d bytes, the last link of IPv4 %d.", 1400, xlatMTU)},
 	}
 	g.tell(r)
-	table := report.Table{Title: "from the UE to the site", Columns: []string{"way", "pings", "round trip, ms", "to the UE, Mbit/s", "from the UE, Mbit/s"}}
+	table := report.Table{Title: "from the UE to the site", Columns: []string{"way", "pings", "round trip, ms"}}
 	for _, w := range g.ways {
 		table.Rows = append(table.Rows, []string{
 			w.title, fmt.Sprintf("%d of %d", w.pings.Received(), w.pings.Sent()), fmt.Sprintf("%.3f", milliseconds(w.pings.Median())),
-			fmt.Sprintf("%.0f", megabits(w.down)), fmt.Sprintf("%.0f", megabits(w.up)),
 		})
 	}
 	r.Tables = append(r.Tables, table)

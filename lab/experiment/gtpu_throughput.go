@@ -58,7 +58,7 @@ func runGTPUThroughput(ctx context.Context, e *lab.Env) error {
 		chart: "Thousand packets per second at full load",
 		notes: []string{
 			"Full load is 4 million packets a second, of which the generator sends what the machine allows; offered is the median of the slices of kernel forwarding.",
-			"The bare hop is one cable into a sink: no way can pass more. The sink of all ways is the same, XDP at the far end of their cables.",
+			bareNote("The bare hop"),
 			"Forwarding carries the terminal's packets as they are, without a tunnel.",
 		},
 		offered: []way{wayKernel}, figures: gtpuRateFigures,

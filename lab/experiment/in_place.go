@@ -25,7 +25,7 @@ const (
 	placedFew    = 1_000   // hosts, where they are few
 	placedSlice  = 40 * time.Millisecond
 	placedShort  = 5 * time.Millisecond  // of the short form
-	placedCalm   = 2 * time.Second       // until the classes of routes have been computed
+	placedJoined = 5 * time.Minute       // bounds the wait for classes of routes
 	placedWarm   = 60 * time.Millisecond // brings back what the other ways have put out of the caches
 )
 
@@ -38,7 +38,6 @@ type placedForm struct {
 	crowds      []int // sessions, mappings or peers
 	apart, few  int
 	warm, slice time.Duration
-	calm        time.Duration
 }
 
 // most is the largest crowd.
@@ -46,10 +45,10 @@ func (f *placedForm) most() int { return f.crowds[len(f.crowds)-1] }
 
 // placedFormOf is the long form, or a short one that shows that all of it works.
 func placedFormOf(runs int) placedForm {
-	f := placedForm{rounds: placedRounds, crowds: []int{1, 1_000, 1 << 14, placedApart, placedMost}, apart: placedApart, few: placedFew, warm: placedWarm, slice: placedSlice, calm: placedCalm}
+	f := placedForm{rounds: placedRounds, crowds: []int{1, 1_000, 1 << 14, placedApart, placedMost}, apart: placedApart, few: placedFew, warm: placedWarm, slice: placedSlice}
 	f.rounds = cmp.Or(runs, f.rounds)
 	if f.rounds < longRun {
-		f.crowds, f.apart, f.few, f.warm, f.slice, f.calm = []int{1, 500}, 500, 50, 0, placedShort, 0
+		f.crowds, f.apart, f.few, f.warm, f.slice = []int{1, 50, 500}, 500, 50, 0, placedShort
 	}
 	return f
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
@@ -34,7 +35,7 @@ func (b *placedBench) rows(ctx context.Context) error {
 			return err
 		}
 		for _, d := range []direction{toIPv4, toIPv6} {
-			if err := b.row(ctx, d, fmt.Sprint(n), n, mix{entries: n, hosts: n}); err != nil {
+			if err := b.row(ctx, &placedRow{direction: d, label: fmt.Sprint(n), crowd: n}, mix{entries: n, hosts: n}); err != nil {
 				return err
 			}
 		}
@@ -59,20 +60,24 @@ func (b *placedBench) apart(ctx context.Context) error {
 			{fmt.Sprintf("%d, to %d hosts", n, few), mix{entries: n, hosts: few}},
 			{fmt.Sprintf("1, to %d hosts", n), mix{entries: 1, hosts: n}},
 		} {
-			if err := b.row(ctx, d, c.label, 0, c.mix); err != nil {
+			if err := b.row(ctx, &placedRow{direction: d, label: c.label}, c.mix); err != nil {
 				return err
 			}
 		}
 	}
+	return b.joined(ctx, n)
+}
+
+// joined measures hosts that share one route, when the programs have found that they do.
+func (b *placedBench) joined(ctx context.Context, n int) error {
 	b.env.Step("one route for all IPv4 hosts")
-	if err := b.eachRouter((*place).joinRoutes); err != nil {
-		return err
+	err := b.eachRouter((*place).joinRoutes)
+	if err == nil {
+		err = b.awaitJoined(ctx)
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(b.form.calm):
+	if err == nil {
+		err = b.row(ctx, &placedRow{direction: toIPv4, label: fmt.Sprintf("%d, one route for all hosts", n)}, mix{entries: n, hosts: n})
 	}
-	err := b.row(ctx, toIPv4, fmt.Sprintf("%d, one route for all hosts", n), 0, mix{entries: n, hosts: n})
 	return errors.Join(err, b.eachRouter((*place).splitRoutes))
 }
 
@@ -85,7 +90,8 @@ func (b *placedBench) churned(ctx context.Context, n int) error {
 	}
 	for _, d := range []direction{toIPv4, toIPv6} {
 		if err == nil {
-			err = b.row(ctx, d, fmt.Sprintf("%d, %d other routes change a second", n, churnRate), 0, mix{entries: n, hosts: n})
+			label := fmt.Sprintf("%d, %d other routes change a second", n, churnRate)
+			err = b.row(ctx, &placedRow{direction: d, label: label, churned: n}, mix{entries: n, hosts: n})
 		}
 	}
 	return errors.Join(err, stop())
@@ -96,17 +102,18 @@ type placedRow struct {
 	direction direction
 	label     string
 	crowd     int               // of the rows that differ in it alone, else 0
+	churned   int               // hosts, of a row with changes of routes, else 0
 	passed    map[way][]float64 // packets per second
 	receiving map[way][]float64 // nanoseconds a packet that all receiving takes
 	program   map[way][]float64 // nanoseconds a packet that the program takes
 }
 
 // row measures a row, each way in turn; where the role has no such mix there is none.
-func (b *placedBench) row(ctx context.Context, d direction, label string, crowd int, m mix) error {
-	r := &placedRow{direction: d, label: label, crowd: crowd, passed: map[way][]float64{}, receiving: map[way][]float64{}, program: map[way][]float64{}}
+func (b *placedBench) row(ctx context.Context, r *placedRow, m mix) error {
+	r.passed, r.receiving, r.program = map[way][]float64{}, map[way][]float64{}, map[way][]float64{}
 	before := map[way]taken{}
 	for _, p := range b.places {
-		frames := b.frames(p, d, m)
+		frames := b.frames(p, r.direction, m)
 		if frames == nil {
 			return nil
 		}
@@ -131,7 +138,7 @@ func (b *placedBench) row(ctx context.Context, d direction, label string, crowd 
 	}
 	for _, p := range b.places {
 		if report.Measured(r.passed[p.way]...).Median() == 0 {
-			b.rep.Fault("%s passed nothing, %s, %s %s", p.way.title, d, label, b.entries)
+			b.rep.Fault("%s passed nothing, %s, %s %s", p.way.title, r.direction, r.label, b.entries)
 		}
 		if p.way.ours() {
 			now, err := p.counts(ctx)
@@ -143,6 +150,17 @@ func (b *placedBench) row(ctx context.Context, d direction, label string, crowd 
 	}
 	b.done = append(b.done, r)
 	return nil
+}
+
+// atRest returns the row of as many hosts while no route changes; nil if there is none.
+func (b *placedBench) atRest(r *placedRow) *placedRow {
+	i := slices.IndexFunc(b.done, func(x *placedRow) bool {
+		return r.churned > 0 && x.crowd == r.churned && x.direction == r.direction
+	})
+	if i < 0 {
+		return nil
+	}
+	return b.done[i]
 }
 
 // load sends for so long.

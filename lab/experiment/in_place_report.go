@@ -25,7 +25,7 @@ func (b *placedBench) describe(timing float64) {
 	rates.Columns = cells(placedWays[1:], func(w way) string { return w.title + " / forwarding" }, rates.Columns...)
 	times.Columns = cells(placedWays, func(w way) string { return "receiving, " + w.title }, b.entries)
 	times.Columns = cells(placedWays[1:], func(w way) string { return "program, " + w.title }, times.Columns...)
-	bars := &report.Bars{Unit: "ns"}
+	crowds, apart := &report.Bars{Unit: "ns"}, &report.Bars{Unit: "ns"}
 	for _, r := range b.done {
 		label := fmt.Sprintf("%s, %s", r.direction, r.label)
 		passed := cells(placedWays, func(w way) string { return thousands(r.passed[w]) }, label)
@@ -38,11 +38,32 @@ func (b *placedBench) describe(timing float64) {
 				report.Figure{Name: fmt.Sprintf("%s: program of %s", label, w.title), Unit: "ns", Isthmus: report.Measured(r.program[w]...)},
 			)
 		}
+		group := wayBars(label, placedWays[1:], func(w way) []float64 { return r.program[w] })
 		if r.crowd > 0 {
-			bars.Groups = append(bars.Groups, wayBars(label+" "+b.entries, placedWays[1:], func(w way) []float64 { return r.program[w] }))
+			group.Label += " " + b.entries
+			crowds.Groups = append(crowds.Groups, group)
 		}
+		if r.crowd == 0 || r.crowd == b.form.few || r.crowd == b.form.apart {
+			apart.Groups = append(apart.Groups, group)
+		}
+		b.changes(r)
 		rates.Rows, times.Rows = append(rates.Rows, passed), append(times.Rows, spent)
 	}
 	b.rep.Tables = append(b.rep.Tables, rates, times)
-	b.rep.AddChart(report.Chart{Name: "program", Title: fmt.Sprintf("What the programs take for a packet in place, by the number of %s", b.entries), Bars: bars})
+	b.rep.AddChart(report.Chart{Name: "program", Title: fmt.Sprintf("What the programs take for a packet in place, by the number of %s", b.entries), Bars: crowds})
+	b.rep.AddChart(report.Chart{Name: "apart", Title: fmt.Sprintf("What the programs take for a packet in place, with %d %s and otherwise", b.form.apart, b.entries), Bars: apart})
+}
+
+// changes adds what changes of other routes leave of the rates of a row, each way's own.
+func (b *placedBench) changes(r *placedRow) {
+	rest := b.atRest(r)
+	if rest == nil {
+		return
+	}
+	for _, w := range placedWays {
+		b.rep.Figures = append(b.rep.Figures, report.Figure{
+			Name:     fmt.Sprintf("%s, %d, %s: %d route changes a second / at rest, packets per second", r.direction, r.churned, w.title, churnRate),
+			Decimals: 2, Isthmus: report.Measured(pairs(rest.passed[w], r.passed[w])...),
+		})
+	}
 }

@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/lab"
+	"github.com/isthmus-net/isthmus/lab/load"
 )
 
 // Choices of the hosts' routes. Each /16 of IPv4 is behind two gateways, so that to a fast
@@ -23,6 +25,7 @@ const (
 	placedHalves   = 32 // of /16s
 	placedBits     = 20 // of a host's number
 	churnRate      = 100
+	placedPoll     = 50 * time.Millisecond
 )
 
 // spreadHost is the number of the i-th host, such that few are behind all gateways as many
@@ -69,6 +72,27 @@ func (p *place) splitRoutes() { splitRoutes(p.router) }
 // joinRoutes leaves the one route that all hosts have.
 func (p *place) joinRoutes() {
 	eachHalf(func(to, by string) { p.router.RemoveRoute(to, by) })
+}
+
+// joined reports whether the fast path has a class of routes for all IPv4 hosts.
+func (p *place) joined() (bool, error) {
+	classes, err := load.Classes4(p.programs[toIPv4])
+	return err == nil && !slices.Contains(classes[10<<8:10<<8+placedHalves/2], 0), err
+}
+
+// awaitJoined waits until each fast path has such a class. It finds classes in the background, and
+// rests the longer, the longer it took the last time: for seconds on a machine at work.
+func (w *placedWorld) awaitJoined(ctx context.Context) error {
+	for _, p := range w.places {
+		if !p.way.ours() {
+			continue
+		}
+		err := poll(ctx, placedJoined, placedPoll, func(context.Context) (bool, error) { return p.joined() })
+		if err != nil {
+			return fmt.Errorf("%s has no class for the one route of all IPv4 hosts, for which there were %v: %w", p.way.title, placedJoined, err)
+		}
+	}
+	return nil
 }
 
 // eachRouter changes the routes of all ways.

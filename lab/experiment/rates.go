@@ -113,6 +113,11 @@ func (r *rig) rates(ctx context.Context, e *lab.Env, rep *report.Report, directi
 	return nil
 }
 
+// bareNote says what the bare hop of a table is.
+func bareNote(hop string) string {
+	return hop + " is one cable into a sink: what the rig carries where no router works. A way near it, within the spread, or above it is limited by the rig and not by its router. The sink of all ways is the same, XDP at the far end of their cables."
+}
+
 // rigLimit is how much of what a bare hop carries a way may carry before the rig is what
 // is measured.
 const rigLimit = 0.9

@@ -63,7 +63,7 @@ func throughputTable(ctx context.Context, e *lab.Env, rep *report.Report, rounds
 		chart: "Thousand packets per second at full load",
 		notes: []string{
 			"Full load is 4 million packets a second, of which the generator sends what the machine allows; offered is the median of the slices of kernel forwarding, tc and XDP.",
-			"The bare hop is one cable into a sink: no way can pass more. The sink of all ways is the same, XDP at the far end of their cables.",
+			bareNote("The bare hop"),
 			"Each way has one destination, on the link of its router, whose neighbour it knows.",
 		},
 		offered: []way{wayKernel, wayTC, wayXDP}, figures: throughputFigures,

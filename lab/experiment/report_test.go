@@ -4,6 +4,7 @@ package experiment
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -114,7 +115,7 @@ func TestTourVerdict(t *testing.T) {
 		return &tour{
 			start: []time.Duration{8 * time.Millisecond}, nat: natReport{Kind: "endpoint-independent mapping"},
 			firstOut: twice(pinged()), firstIn: twice(pinged()), steady: twice(pinged()),
-			transfer: twice(lab.TransferResult{Bytes: 1e6, Duration: time.Second, Intact: true}),
+			transfer: lab.TransferResult{Bytes: 1e6, Duration: time.Second, Intact: true},
 		}
 	}
 	for _, c := range []struct {
@@ -126,7 +127,7 @@ func TestTourVerdict(t *testing.T) {
 		{"first packet out lost", func(x *tour) { x.firstOut[1] = pinged(0) }, "1 of 18 first packets to the IPv6 host were lost"},
 		{"first packet in lost", func(x *tour) { x.firstIn[0] = pinged(0) }, "first packets from the IPv6 host were lost"},
 		{"loss on a known way", func(x *tour) { x.steady[1] = pinged(4) }, "1 of 18 pings on a known way were lost"},
-		{"data changed", func(x *tour) { x.transfer[1].Intact = false }, "did not arrive as it was sent"},
+		{"data changed", func(x *tour) { x.transfer.Intact = false }, "did not arrive as it was sent"},
 		{"wrong kind of NAT", func(x *tour) { x.nat.Symmetric = true }, "takes its port-restricted NAT"},
 	} {
 		t.Run(c.situation, func(t *testing.T) {
@@ -146,6 +147,19 @@ func TestStartReportMarksMisses(t *testing.T) {
 	missed := startReport(ours, nil, "needs root").Missed()
 	if len(missed) != 1 || !strings.Contains(missed[0], figureStartDual) {
 		t.Errorf("missed are %q, want the start with two addresses alone", missed)
+	}
+}
+
+// The page of the lab has all experiments.
+func TestPageNamesExperiments(t *testing.T) {
+	page, err := os.ReadFile("../../docs/lab.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range All {
+		if !strings.Contains(string(page), "`"+x.Name+"`") {
+			t.Errorf("docs/lab.md says nothing of %s", x.Name)
+		}
 	}
 }
 

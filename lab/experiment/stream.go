@@ -41,6 +41,14 @@ type streamed struct {
 	cpu  float64 // microseconds for each Mbyte, 0 if no one counts
 }
 
+// spent is the CPU of a stream, or that no one has counted it.
+func (s streamed) spent() report.Value {
+	if s.cpu == 0 {
+		return report.None("not counted")
+	}
+	return report.Measured(s.cpu)
+}
+
 // sendStream sends over a connection for so long, once the window has grown, and closes both
 // ends.
 func sendStream(ctx context.Context, out, in net.Conn, length time.Duration, u *usage) (s streamed, err error) {

@@ -26,10 +26,7 @@ func (g *guide) again(ctx context.Context, round int) error {
 			return err
 		}
 	}
-	if err := g.steady(ctx); err != nil {
-		return err
-	}
-	return g.transfer(ctx)
+	return g.steady(ctx)
 }
 
 // startClient starts a client and waits for its address.
@@ -63,12 +60,21 @@ func (g *guide) steady(ctx context.Context) error {
 	return err
 }
 
-// transfer fetches data by TCP.
-func (g *guide) transfer(ctx context.Context) error {
-	r, err := lab.Transfer(ctx, lab.TransferConfig{
-		Server: g.net.host, Addr: hostAddr, Client: g.net.clients[0].node, Bytes: tourBytes,
-	})
-	g.tour.transfer = append(g.tour.transfer, r)
+// stream fetches data by TCP for so long, and counts what that takes of the processor, which
+// needs root.
+func (g *guide) stream(ctx context.Context, length time.Duration) (err error) {
+	var u *usage
+	if !g.env.Limited {
+		if u, err = countCPU(g.net.daemons.processes()...); err != nil {
+			return err
+		}
+		defer u.close()
+	}
+	client, host, err := lab.Connect(ctx, g.net.clients[0].node, g.net.host, hostAddr, hostAddr)
+	if err != nil {
+		return err
+	}
+	g.tour.stream, err = sendStream(ctx, host, client, length, u)
 	return err
 }
 

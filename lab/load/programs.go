@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -78,6 +79,43 @@ func WorkOf(p *ebpf.Program) (Work, error) {
 		return Work{}, fmt.Errorf("the runs of %v cannot be read: %w", p, err)
 	}
 	return Work{stats.RunCount, stats.Runtime}, nil
+}
+
+// slots4 is how many /16s of IPv4 may have a class, an octet each.
+const slots4 = 1 << 16
+
+// Classes4 returns the class of routes that a program finds for each /16 of IPv4, 0 where it has
+// none. They are the beginning of what its object has in .bss (fastpath.Object.Routes4).
+func Classes4(p *ebpf.Program) ([]byte, error) {
+	info, err := p.Info()
+	if err != nil {
+		return nil, fmt.Errorf("the tables of %v cannot be listed: %w", p, err)
+	}
+	ids, _ := info.MapIDs()
+	for _, id := range ids {
+		shared, err := sharedOf(id)
+		if err != nil {
+			return nil, fmt.Errorf("table %d of %v cannot be read: %w", id, p, err)
+		}
+		if len(shared) > slots4 {
+			return shared[:slots4], nil
+		}
+	}
+	return nil, fmt.Errorf("%v has no classes of routes", p)
+}
+
+// sharedOf returns what is in a table if it is a .bss.
+func sharedOf(id ebpf.MapID) ([]byte, error) {
+	m, err := ebpf.NewMapFromID(id)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	info, err := m.Info()
+	if err != nil || !strings.HasSuffix(info.Name, ".bss") {
+		return nil, err
+	}
+	return m.LookupBytes(uint32(0))
 }
 
 // TimedNothing is what the kernel finds that a program takes which does nothing, in
