@@ -90,6 +90,7 @@ type heldCreate struct {
 	key     heldKey
 	of      heldContext
 	node    netip.Addr // that has the control plane
+	sender  handle
 	ticket  uint64
 	socket  Socket
 	from    netip.AddrPort
@@ -148,15 +149,26 @@ func (h *held) take(ticket uint64) *heldCreate {
 	return one
 }
 
+// maxHeldMessage is how long a request may be that waits, in octets. The elements of the longest that makes
+// sense have some 1.5 KB, but a private extension may have 64 KB.
+const maxHeldMessage = 4 << 10
+
+// mayAsk reports whether one more request of a node may wait: fewer of its wait than there is room for. So one
+// alone gets half of that room, two a third each, and none of them all of it.
+func (e *Engine) mayAsk(p *peer) bool {
+	return p.asking < e.settings.Limits.Waiting-len(e.held.byTicket)
+}
+
 // ask holds a request until somebody has said whether its terminal may come in. The cause is why
 // it cannot wait.
 func (e *Engine) ask(t *transaction, m *gtp.CreateRequest, made *session) gtp.Cause {
-	if len(e.held.byTicket) >= e.settings.Limits.Waiting {
+	if len(t.message) > maxHeldMessage || !e.mayAsk(t.p) {
 		return gtp.CauseNoResources
 	}
 	e.held.ticket++
+	t.p.asking++
 	one := &heldCreate{
-		key: t.heldKey(), of: heldContextOf(made.tid, made.marks), node: e.peers.at(made.peer).addr, ticket: e.held.ticket, socket: t.socket, from: t.from,
+		key: t.heldKey(), of: heldContextOf(made.tid, made.marks), node: e.peers.at(made.peer).addr, sender: t.ph, ticket: e.held.ticket, socket: t.socket, from: t.from,
 		message: append([]byte(nil), t.message...),
 	}
 	until := t.now.Add(e.patience())
@@ -233,6 +245,7 @@ func (e *Engine) heldDue(c call) {
 // goOn handles a request anew, of which is known whether it is granted.
 func (e *Engine) goOn(one *heldCreate, g *Grant, c call) {
 	e.stats.Verdicts[g.Verdict]++
+	e.peers.at(one.sender).asking--
 	t := transaction{call: c, socket: one.socket, from: one.from, message: one.message, hash: one.key.hash, grant: g}
 	if h := e.byAddress[addressKey(one.node.As16())]; h != 0 && one.ticket <= e.peers.at(h).forgotten {
 		e.stats.Dropped[CreateForgotten]++

@@ -140,7 +140,7 @@ func TestNotAuthorized(t *testing.T) {
 // TestNobodyAuthorizes refuses what has waited as long as an SGSN does, and holds no more than the
 // limit.
 func TestNobodyAuthorizes(t *testing.T) {
-	w := newAuthorized(t, func(s *Settings) { s.Limits.Waiting = 2 })
+	w := newAuthorized(t, func(s *Settings) { s.Limits.Waiting = 4 })
 	w.asks(w.createRequest(testIMSI(1), "internet", gtp.PDPTypeIPv4))
 	_, a := w.asks(w.createRequest(testIMSI(2), "internet", gtp.PDPTypeIPv4))
 	if c := w.create(w.createRequest(testIMSI(3), "internet", gtp.PDPTypeIPv4)); c.Cause != gtp.CauseNoResources {

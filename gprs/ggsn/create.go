@@ -109,11 +109,11 @@ func (e *Engine) createPrimary(t *transaction, m *gtp.CreateRequest, made *sessi
 	if t.grant == nil { // of one that has waited, it was heard when it came
 		e.heardCounter(t, control, m.Recovery, 0)
 	}
-	if a.Authorize && t.grant == nil {
-		return 0, e.ask(t, m, made)
-	}
 	if !e.room(t.ph, old, t.call) {
 		return 0, gtp.CauseNoResources
+	}
+	if a.Authorize && t.grant == nil {
+		return 0, e.ask(t, m, made)
 	}
 	kept, more, cause := e.lease(made, e.wholeOf(old), &m.EndUserAddress.Value, t.grant, t.call)
 	if cause != 0 && e.releasing != 0 {
@@ -177,8 +177,11 @@ func (e *Engine) replace(old handle, kept Types, c call) {
 // room reports whether there may be one more context that counts as a node's, in the place of old
 // if there is one. What is to go makes room.
 func (e *Engine) room(account, old handle, c call) bool {
-	if old == 0 && e.contexts.used() >= e.settings.Limits.Contexts {
-		e.release(1, c)
+	for range releaseBurst {
+		if old != 0 || e.releasing == 0 || !e.full(account, old) {
+			break
+		}
+		e.release(1, c) // which may count as another node's
 	}
 	return !e.full(account, old)
 }

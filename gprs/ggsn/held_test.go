@@ -49,7 +49,7 @@ func TestHeldSuperseded(t *testing.T) {
 
 // TestHeldForgets: of requests that are answered nothing is kept while one before them waits still.
 func TestHeldForgets(t *testing.T) {
-	w := newAuthorized(t, func(s *Settings) { s.Limits.Waiting = 2 })
+	w := newAuthorized(t, func(s *Settings) { s.Limits.Waiting = 4 })
 	w.asks(w.createRequest(testIMSI(1), "internet", gtp.PDPTypeIPv4))
 	for n := range 10 {
 		_, a := w.asks(w.createRequest(testIMSI(2+n), "internet", gtp.PDPTypeIPv4))
@@ -99,4 +99,43 @@ func causes(w *world, got []packet.Datagram, sequence uint16) (list []gtp.Cause)
 		}
 	}
 	return list
+}
+
+// TestHeldShares: one node takes not all places of requests that wait, and has its own again when they are
+// answered.
+func TestHeldShares(t *testing.T) {
+	w := newAuthorized(t, func(s *Settings) { s.Limits.Waiting = 4 })
+	refused := func(n int) {
+		t.Helper()
+		if c := w.create(w.createRequest(testIMSI(n), "internet", gtp.PDPTypeIPv4)); c.Cause != gtp.CauseNoResources {
+			t.Errorf("one too many: %v", c.Cause)
+		}
+	}
+	_, first := w.asks(w.createRequest(testIMSI(1), "internet", gtp.PDPTypeIPv4))
+	w.asks(w.createRequest(testIMSI(2), "internet", gtp.PDPTypeIPv4))
+	refused(3)
+	w.from = other
+	w.asks(w.createRequest(testIMSI(4), "internet", gtp.PDPTypeIPv4))
+	refused(5)
+	w.from = sgsn
+	w.authorize(first.Ticket, Grant{Verdict: Refused})
+	w.asks(w.createRequest(testIMSI(6), "internet", gtp.PDPTypeIPv4))
+	refused(7)
+	w.tick(time.Minute)
+	w.empty()
+}
+
+// TestHeldNoRoom: nobody is asked about a context that there is no room for, nor by a request that is too long to
+// be held.
+func TestHeldNoRoom(t *testing.T) {
+	w := newAuthorized(t, func(s *Settings) { s.APNs[0].Authorize, s.Limits.ContextsPerPeer = false, 1 })
+	m := w.createRequest(testIMSI(1), "dual", gtp.PDPTypeIPv4)
+	m.Private = gtp.Some(gtp.PrivateExtension{Value: make([]byte, maxHeldMessage)})
+	if c := w.create(m); c.Cause != gtp.CauseNoResources || len(w.out.Asks) != 0 {
+		t.Errorf("a long one: %v, %d asks", c.Cause, len(w.out.Asks))
+	}
+	w.open(2, "internet", gtp.PDPTypeIPv4)
+	if c := w.create(w.createRequest(testIMSI(3), "dual", gtp.PDPTypeIPv4)); c.Cause != gtp.CauseNoResources || len(w.out.Asks) != 0 {
+		t.Errorf("beyond what the node may have: %v, %d asks", c.Cause, len(w.out.Asks))
+	}
 }

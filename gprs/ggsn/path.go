@@ -37,7 +37,7 @@ func (e *Engine) releaseAt(w *path) time.Duration {
 	if !w.down || w.released || e.settings.PathHold < 0 {
 		return never
 	}
-	return w.changed + e.settings.PathHold
+	return w.holdFrom + e.settings.PathHold
 }
 
 // peerDue sends Echo Requests, and releases what was held for a node.
@@ -78,14 +78,17 @@ func (e *Engine) echoed(h handle, path int, answered bool, c call) {
 	if e.settings.EchoInterval == 0 {
 		w.echoAt = never
 	}
-	if w.down == answered {
-		w.down, w.changed, w.released = !answered, c.at, false
+	switch {
+	case w.down == answered:
+		w.down, w.changed, w.holdFrom, w.released = !answered, c.at, c.at, false
 		kind := PathUp
 		if !answered {
 			kind = PathDown
 			e.stats.PathsDown++
 		}
 		c.event(Event{Kind: kind, Peer: p.addr, Port: Socket(path).Port(), Contexts: w.used})
+	case w.released && w.used > 0: // what has come since is held as long
+		w.holdFrom, w.released = c.at, false
 	}
 	e.schedulePeer(h, p)
 }

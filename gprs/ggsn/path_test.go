@@ -330,3 +330,24 @@ func TestPathReleasedOfOrdered(t *testing.T) {
 		t.Error("the order is forgotten")
 	}
 }
+
+// TestPathReleasedAgain: what comes on a path that was released, and stays silent, is held as long as what was
+// there before.
+func TestPathReleasedAgain(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.EchoInterval, s.PathHold = time.Minute, 4*time.Minute })
+	w.open(1, "internet", gtp.PDPTypeIPv4)
+	w.echoTimes(pathControl, 315*time.Second) // down at 75 s
+	since := w.e.peers.at(1).paths[pathControl].changed
+	if w.e.stats.Ended[EndPath] != 1 {
+		t.Fatalf("ended %v", w.e.stats.Ended)
+	}
+	w.open(2, "internet", gtp.PDPTypeIPv4)
+	w.echoTimes(pathControl, 4*time.Minute)
+	if w.e.contexts.used() != 1 {
+		t.Error("released before the hold ended")
+	}
+	w.echoTimes(pathControl, 2*time.Minute)
+	if w.empty(); w.e.stats.Ended[EndPath] != 2 || w.e.peers.at(1).paths[pathControl].changed != since {
+		t.Errorf("ended %v", w.e.stats.Ended)
+	}
+}

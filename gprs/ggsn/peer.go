@@ -31,6 +31,7 @@ type peer struct {
 	users     handle // contexts whose user plane it has
 	contexts  int    // of users
 	held      int    // contexts that count as its
+	asking    int    // of its Create Requests, those that wait to be authorized
 	names     int    // nodes that it was the first to name
 	requests  ratelimit.Bucket
 	errors    ratelimit.Bucket
@@ -49,7 +50,8 @@ type path struct {
 	echoAt   time.Duration // when the next one is sent
 	down     bool
 	changed  time.Duration // when down did
-	released bool          // what it had is released: nobody is asked any more
+	holdFrom time.Duration // since when what it has is kept though it is down
+	released bool          // what it had is released
 }
 
 // addressKey is a node's address as a key.
@@ -145,7 +147,7 @@ func (p *peer) idle() bool { return !p.needed() && p.names == 0 }
 // needed reports whether a context or a request needs a node. The user plane of version 0 has no
 // path of its own.
 func (p *peer) needed() bool {
-	if p.sessions != 0 || p.users != 0 || p.held != 0 {
+	if p.sessions != 0 || p.users != 0 || p.held != 0 || p.asking != 0 {
 		return true
 	}
 	for i := range p.paths {

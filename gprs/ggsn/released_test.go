@@ -35,3 +35,30 @@ func TestReleasedGives(t *testing.T) {
 		t.Errorf("%d contexts, ended %v", w.e.contexts.used(), w.e.stats.Ended)
 	}
 }
+
+// TestReleasedMakesRoom: what counts as an SGSN's when it restarts leaves room for what it asks for then, though
+// another one's is to go, too.
+func TestReleasedMakesRoom(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.Limits.ContextsPerPeer = 2 })
+	create := func(n int, counter uint8) gtp.Cause {
+		m := w.createRequest(testIMSI(n), "internet", gtp.PDPTypeIPv4)
+		m.TEIDData, m.Recovery = uint32(n), gtp.Some(counter)
+		return w.create(m).Cause
+	}
+	create(1, 1)
+	create(2, 1)
+	w.from = other
+	create(3, 1)
+	for _, n := range []int{4, 5} {
+		if cause := create(n, 2); cause != gtp.CauseAccepted {
+			t.Errorf("of the other, %d: %v", n, cause)
+		}
+	}
+	w.from = sgsn
+	if cause := create(6, 2); cause != gtp.CauseAccepted {
+		t.Errorf("%v", cause)
+	}
+	if w.tick(0); w.e.contexts.used() != 3 || w.e.stats.Ended[EndPeerRestart] != 3 {
+		t.Errorf("%d contexts, ended %v", w.e.contexts.used(), w.e.stats.Ended)
+	}
+}

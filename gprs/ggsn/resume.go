@@ -210,7 +210,7 @@ func (r *resuming) session() bool {
 		createdAt: in.Created, marks: in.Marks & storedMarks, why: min(in.Why, numEnds-1), version: in.Version, has: in.Has & (TypeIPv4 | TypeIPv6),
 		limits: in.Limits, askedAMBR: in.AskedAMBR,
 	}
-	s.msisdn, _ = gtp.ParseMSISDN(string(bytes.TrimRight(in.MSISDN[:], "\x00")))
+	s.msisdn, _ = gtp.MSISDNOf(in.MSISDN[:min(int(in.MSISDNLen), len(in.MSISDN))])
 	var account *accounting
 	if in.Accounted {
 		var ok bool
@@ -292,14 +292,17 @@ func (r *resuming) context(u *pdpContext, f *filters, of **charging) (ok bool) {
 		hash: in.Hash, sequence: in.Sequence, port: in.Port, sent: in.Sent, nsapi: in.NSAPI, qos: qos, asked: asked,
 		fixed: in.Flags&storedFixed != 0, upgrade: in.Flags&storedUpgrade != 0,
 	}
-	template := make([]byte, in.Filters)
-	if _, err := io.ReadFull(r.in, template); err != nil {
-		return false
-	}
-	if len(template) > 0 {
-		t, _, ok := gtp.ParseTFT(template)
-		if *f = t.Filters; !ok {
+	for _, n := range in.Filters {
+		template := make([]byte, n)
+		if _, err := io.ReadFull(r.in, template); err != nil {
 			return false
+		}
+		if n == 0 {
+			continue
+		}
+		t, _, ok := gtp.ParseTFT(template)
+		if *f = append(*f, t.Filters...); !ok || len(*f) > maxFilters {
+			u.user = 0 // so that its session alone is lost
 		}
 	}
 	if in.Charged {

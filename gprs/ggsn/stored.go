@@ -11,7 +11,7 @@ import (
 )
 
 // storedMagic begins what is stored; its last octet is the version of the form.
-const storedMagic uint32 = 0x4947470a
+const storedMagic uint32 = 0x4947470b
 
 // storedHeader is followed by the nodes, by the access points, by the sessions, each followed
 // by its contexts, and by leases that are held. An access point is its name behind its
@@ -57,10 +57,11 @@ type storedSession struct {
 	Why                     End    // it is to end, if it is
 	SessionLimit, IdleLimit int64  // see [Terms]
 	Contexts                uint8
-	MSISDN                  [16]byte // digits, then zeros
-	Accounted               bool     // its account follows
-	Routes                  uint8    // that follow
-	Former, Further, DNS    uint8    // prefixes and name servers that follow these
+	MSISDN                  [9]byte
+	MSISDNLen               uint8 // octets of it
+	Accounted               bool  // its account follows
+	Routes                  uint8 // that follow
+	Former, Further, DNS    uint8 // prefixes and name servers that follow these
 	MTU                     uint16
 }
 
@@ -76,7 +77,7 @@ type storedContext struct {
 	AskedLen                         uint8
 	Flags                            uint8     // storedFixed and storedUpgrade
 	Over, Arrival                    [2]uint64 // up and down
-	Filters                          uint16    // octets of the template that follows
+	Filters                          [2]uint16 // octets of each template that follows
 	Charged                          bool      // its charging record follows
 }
 
@@ -233,7 +234,7 @@ func (e *Engine) appendSession(b []byte, n handle, s *session, index map[handle]
 		g := e.aggregates.at(s.aggregate)
 		r.Up, r.Down = g.up.arrival, g.down.arrival
 	}
-	copy(r.MSISDN[:], s.msisdn.String())
+	r.MSISDNLen = uint8(copy(r.MSISDN[:], s.msisdn.Octets()))
 	for x := s.first; x != 0; x = e.contexts.at(x).next {
 		r.Contexts++
 	}
@@ -263,13 +264,17 @@ func (e *Engine) appendContext(b []byte, x handle, index map[handle]uint32) []by
 	}
 	copy(r.QoS[:], u.qos.Octets())
 	copy(r.Asked[:], u.asked.Octets())
-	var template []byte
-	if f := e.filters[x]; len(f) > 0 {
-		template = gtp.TFT{Operation: gtp.TFTCreate, Filters: f}.Append(nil)
+	var templates []byte
+	n := 0
+	for part := range slices.Chunk(e.filters[x], maxFilters/len(r.Filters)) { // one template has no room for all
+		before := len(templates)
+		templates = gtp.TFT{Operation: gtp.TFTCreate, Filters: part}.Append(templates)
+		r.Filters[n] = uint16(len(templates) - before)
+		n++
 	}
 	record := e.records[x]
-	r.Filters, r.Charged = uint16(len(template)), record != nil
-	b = append(appendRecord(b, &r), template...)
+	r.Charged = record != nil
+	b = append(appendRecord(b, &r), templates...)
 	if record != nil {
 		b = record.appendStored(b)
 	}

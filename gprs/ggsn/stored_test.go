@@ -104,3 +104,50 @@ func TestResumeHolds(t *testing.T) {
 	w.tick(31 * time.Second)
 	w.open(3, "dual", gtp.PDPTypeIPv4)
 }
+
+// TestResumeFilters: a context has as many packet filters as identifiers after a restart, too, though no one
+// template has them (TS 24.008 section 10.5.6.12). Where filters cannot be read their session alone is lost.
+func TestResumeFilters(t *testing.T) {
+	w := newWorld(t, nil)
+	c := w.open(1, "internet", gtp.PDPTypeIPv4)
+	var all filters
+	for n := range uint8(maxFilters) {
+		all = append(all, portFilter(n, n, 5000+uint16(n)))
+	}
+	w.createSecondary(c.TEIDControl.Value, w.secondaryRequest(6, template(gtp.TFTCreate, all[:maxFilters-1]...)))
+	m := w.updateRequest(0x6006)
+	m.NSAPI, m.TFT = 6, template(gtp.TFTAddFilters, all[maxFilters-1])
+	var r gtp.UpdateResponse
+	if w.ask(pathControl, gtp.Header{TEID: c.TEIDControl.Value}, m, &r); r.Cause != gtp.CauseAccepted {
+		t.Fatal(r.Cause)
+	}
+	w.open(2, "internet", gtp.PDPTypeIPv4)
+	before := w.list()
+	if lost := w.succeed(testSettings(), w.e.AppendState(nil)); lost != 0 || w.e.RestartCounter() != 7 {
+		t.Fatalf("%d lost, counter %d", lost, w.e.RestartCounter())
+	}
+	x := w.e.byTEID[before[1].TEIDData]
+	if after := w.list(); !reflect.DeepEqual(before, after) || !reflect.DeepEqual(w.e.filters[x], all) {
+		t.Errorf("contexts\n%+v\n%+v\nfilters %+v", before, after, w.e.filters[x])
+	}
+	w.e.filters[x][0] = gtp.PacketFilter{} // which no template has
+	if lost := w.succeed(testSettings(), w.e.AppendState(nil)); lost != 2 || w.e.contexts.used() != 1 {
+		t.Errorf("%d lost, %d left", lost, w.e.contexts.used())
+	}
+}
+
+// TestResumeMSISDN: a number is after a restart what it was, whatever it is.
+func TestResumeMSISDN(t *testing.T) {
+	for _, octets := range [][]byte{
+		{0x91, 0x64, 0x07, 0xf2}, {0xa1, 0x21, 0x43}, {0x91, 0xba, 0x21}, {0x91}, {0x91, 0x21, 0x43, 0x65, 0x87, 0x09, 0x21, 0x43, 0x65},
+	} {
+		w := newWorld(t, nil)
+		m := w.createRequest(imsi1, "internet", gtp.PDPTypeIPv4)
+		number, _ := gtp.MSISDNOf(octets)
+		m.MSISDN = gtp.Some(number)
+		w.create(m)
+		if lost := w.succeed(testSettings(), w.e.AppendState(nil)); lost != 0 || w.list()[0].MSISDN != number {
+			t.Errorf("%x: %d lost, %x", octets, lost, w.list()[0].MSISDN.Octets())
+		}
+	}
+}

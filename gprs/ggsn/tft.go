@@ -12,8 +12,8 @@ import (
 // filters are those of a context, the lowest precedence first (TS 24.008 section 10.5.6.12).
 type filters []gtp.PacketFilter
 
-// maxFilters is how many a context can have: their identifiers have three bits in the
-// terminal's releases that matter, four in later ones.
+// maxFilters is how many a context can have: their identifiers have four bits. One template has
+// one less at most, since its number of filters has four bits, too (TS 24.008 section 10.5.6.12).
 const maxFilters = 16
 
 // filtersOf returns the filters that a context of a session has when a request is done. has

@@ -113,7 +113,11 @@ func (m MSISDN) String() string {
 	return digitsOf(m.octets[1:m.n])
 }
 
-func parseMSISDN(v []byte) (m MSISDN, ok bool) {
+// Octets returns those of the element.
+func (m MSISDN) Octets() []byte { return m.octets[:m.n] }
+
+// MSISDNOf is the reverse of [MSISDN.Octets].
+func MSISDNOf(v []byte) (m MSISDN, ok bool) {
 	if len(v) < 1 || len(v) > len(m.octets) {
 		return m, false
 	}

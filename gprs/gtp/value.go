@@ -210,7 +210,7 @@ var (
 		},
 		append: func(b []byte, m IMEI) []byte { return append(b, m[:]...) },
 	}
-	msisdn = format[MSISDN]{parseMSISDN, appendMSISDN}
+	msisdn = format[MSISDN]{MSISDNOf, appendMSISDN}
 )
 
 // tunnel is the format of a TEID, or of the flow label that version 0 has in its place.

@@ -318,8 +318,8 @@ func TestMSISDN(t *testing.T) {
 		"91 6407123254f6": "46702123456", "a1 2143": "1234", "91": "", "91 ffff": "", "91 ba21": "*#12", "91 2143658709214365": "1234567890123456",
 	} {
 		octets := testutil.Unhex(t, wire)
-		m, ok := parseMSISDN(octets)
-		if !ok || !bytes.Equal(appendMSISDN(nil, m), octets) {
+		m, ok := MSISDNOf(octets)
+		if !ok || !bytes.Equal(appendMSISDN(nil, m), octets) || !bytes.Equal(m.Octets(), octets) {
 			t.Errorf("%s comes back as %x, %v", wire, appendMSISDN(nil, m), ok)
 		}
 		if want != m.String() {
@@ -327,7 +327,7 @@ func TestMSISDN(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "91 214365870921436587"} {
-		if m, ok := parseMSISDN(testutil.Unhex(t, bad)); ok {
+		if m, ok := MSISDNOf(testutil.Unhex(t, bad)); ok {
 			t.Errorf("%q is the number %s", bad, m)
 		}
 	}

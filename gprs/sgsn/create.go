@@ -179,6 +179,9 @@ func (e *Engine) created(r *request, m *message, now time.Time, out *Output) {
 // what was asked for.
 func (e *Engine) opened(c *PDPContext, answer *gtp.CreateResponse, now time.Time) bool {
 	s := c.session
+	if !e.reaches(s.local, answer.AddressUser.Value) {
+		return false
+	}
 	if !c.linked {
 		if !answer.TEIDControl.Present || !answer.EndUserAddress.Present || !s.take(answer.EndUserAddress.Value) {
 			return false
@@ -197,6 +200,12 @@ func (e *Engine) opened(c *PDPContext, answer *gtp.CreateResponse, now time.Time
 		c.path = e.path(s.local, PlaneUser, answer.AddressUser.Value, now)
 	}
 	return true
+}
+
+// reaches reports whether an address that a GGSN names is of the family of one of ours. The other has no way
+// there.
+func (e *Engine) reaches(local int, ggsn netip.Addr) bool {
+	return ggsn.BitLen() == e.set.Addresses[local].BitLen()
 }
 
 // signalAt takes the address that the GGSN wants further signalling at.

@@ -89,6 +89,7 @@ func TestCreateAnswers(t *testing.T) {
 		{"another family than asked for", gtp.PDPTypeIPv4, eua(gtp.PDPTypeIPv6, netip.Addr{}, six), Refused, gtp.CauseAccepted, ReasonBadAnswer, 0},
 		{"no address", gtp.PDPTypeIPv4, eua(gtp.PDPTypeIPv4, netip.IPv4Unspecified(), netip.Addr{}), Refused, gtp.CauseAccepted, ReasonBadAnswer, 0},
 		{"no tunnel of signalling", gtp.PDPTypeIPv4, func(m *gtp.CreateResponse) { m.TEIDControl.Present = false }, Refused, gtp.CauseAccepted, ReasonBadAnswer, 0},
+		{"user plane of another family", gtp.PDPTypeIPv4, func(m *gtp.CreateResponse) { m.AddressUser = gtp.Some(netip.MustParseAddr("2001:db8::9")) }, Refused, gtp.CauseAccepted, ReasonBadAnswer, 0},
 		{"unknown APN", gtp.PDPTypeIPv4, refuse(gtp.CauseUnknownAPN), Refused, gtp.CauseUnknownAPN, ReasonRefused, 0},
 		{"no address left", gtp.PDPTypeIPv6, refuse(gtp.CauseAddressesOccupied), Refused, gtp.CauseAddressesOccupied, ReasonRefused, 0},
 	} {

@@ -3,6 +3,7 @@
 package sgsn
 
 import (
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -17,6 +18,26 @@ func (w *world) granted(cause gtp.Cause) gtp.UpdateRequest {
 	d, h := w.request(&m)
 	w.say(d.Socket, reply(h, m.TEIDControl.Value), &gtp.UpdateResponse{Cause: cause})
 	return m
+}
+
+// TestUpdateOtherFamily: a user plane that our address has no way to is refused, and the context stays where it is.
+func TestUpdateOtherFamily(t *testing.T) {
+	w := newWorld(t, Settings{})
+	key := w.attach(gtp.V1, gtp.PDPTypeIPv4)
+	before := w.info(key)
+	w.order(w.e.Update(key, gtp.QoS{}, w.now, &w.out))
+	var m gtp.UpdateRequest
+	d, h := w.request(&m)
+	w.say(d.Socket, reply(h, m.TEIDControl.Value), &gtp.UpdateResponse{
+		Cause: gtp.CauseAccepted, TEIDData: gtp.Some(uint32(1)), TEIDControl: gtp.Some(uint32(2)), ChargingID: gtp.Some(uint32(3)), QoS: gtp.Some(before.QoS),
+		AddressControl: gtp.Some(theirs), AddressUser: gtp.Some(netip.MustParseAddr("2001:db8::9")),
+	})
+	if about := w.event(UpdateFailed); about.Reason != ReasonBadAnswer {
+		t.Errorf("%+v", about)
+	}
+	if after := w.info(key); after.State != Open || after.RemoteData != before.RemoteData {
+		t.Errorf("%+v", after)
+	}
 }
 
 // TestUpdate asks for another quality.

@@ -72,6 +72,9 @@ func (e *Engine) updated(r *request, m *message, now time.Time, out *Output) {
 	case c.changesVersion() && !(answer.TEIDData.Present && answer.TEIDControl.Present && answer.AddressUser.Present):
 		e.failed(r, ReasonBadAnswer, answer.Cause, now, out)
 		return
+	case answer.AddressUser.Present && !e.reaches(r.path.key.local, answer.AddressUser.Value):
+		e.failed(r, ReasonBadAnswer, answer.Cause, now, out)
+		return
 	}
 	if answer.Recovery.Present {
 		e.recovered(r.path, answer.Recovery.Value, c.session, now, out)

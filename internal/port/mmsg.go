@@ -65,17 +65,19 @@ func sendmmsgFew(fd int, hdrs []mmsghdr) (int, unix.Errno) {
 // and port.
 type sockaddr unix.RawSockaddrInet6
 
-// put writes a socket address of the family of its socket, and returns its length.
+// put writes a socket address of the family of its socket, and returns its length. One of IPv6
+// for a socket of IPv4 is written as it is, which the kernel refuses.
 func (sa *sockaddr) put(to netip.AddrPort, v6 bool) uint32 {
 	port := to.Port()
 	p := (*[2]byte)(unsafe.Pointer(&sa.Port))
 	p[0], p[1] = byte(port>>8), byte(port)
-	if v6 {
+	to4 := to.Addr().Unmap()
+	if v6 || !to4.Is4() {
 		sa.Family, sa.Addr = unix.AF_INET6, to.Addr().As16()
 		return unix.SizeofSockaddrInet6
 	}
 	four := (*unix.RawSockaddrInet4)(unsafe.Pointer(sa))
-	four.Family, four.Addr = unix.AF_INET, to.Addr().Unmap().As4()
+	four.Family, four.Addr = unix.AF_INET, to4.As4()
 	return unix.SizeofSockaddrInet4
 }
 
