@@ -11,7 +11,7 @@ import (
 // and for UDP as even or odd as x, if there is one, and otherwise random (RFC 6056).
 func (e *Engine) bind(c *call, in state.Inside, b *state.Binding) Reason {
 	if e.table.FindBinding6(&in, b) {
-		return none
+		return e.judgeClient(b)
 	}
 	var s state.Subscriber
 	if r := e.subscriber(c, in.Client, in.Transport, &s); r != none {
@@ -45,7 +45,7 @@ func (e *Engine) bind(c *call, in state.Inside, b *state.Binding) Reason {
 // own is another, the port is of no block, and reported by itself.
 func (e *Engine) bindOn(c *call, in state.Inside, pool [4]byte, b *state.Binding) Reason {
 	if e.table.FindBinding6(&in, b) {
-		return none
+		return e.judgeClient(b)
 	}
 	var s state.Subscriber
 	if r := e.subscriber(c, in.Client, in.Transport, &s); r != none {

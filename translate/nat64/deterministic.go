@@ -176,39 +176,59 @@ func (b number128) right(n int) number128 {
 // add adds a number whose bits are clear in b.
 func (b number128) add(o number128) number128 { return number128{b.hi | o.hi, b.lo | o.lo} }
 
+// calculatedFor reports whether a block is its holder's by calculation. Who held it before the
+// calculation changed holds it still.
+func (e *Engine) calculatedFor(s *state.Subscriber, b state.Block) bool {
+	owner, ok := e.deterministicOwner(netip.AddrFrom4(b.Pool), b.First)
+	return ok && owner == e.prefixOf(s.Prefix)
+}
+
+// isFree reports whether no other client holds a part of the ports that are a client's by
+// calculation.
+func (e *Engine) isFree(p place, client netip.Prefix) bool {
+	var s state.Subscriber
+	for port := p.first; port <= p.last; port += e.blockPorts() {
+		if e.table.Owner(p.address.As4(), uint16(port), &s) && e.prefixOf(s.Prefix) != client {
+			return false
+		}
+	}
+	return true
+}
+
 // WhereInside returns the ports that an IPv6 host has, leased or calculated.
 func (e *Engine) WhereInside(client netip.Addr) []Block {
 	var out []Block
 	owner := client.As16()
-	if p, ok := e.deterministicPlace(owner); ok {
+	p, whole := e.deterministicPlace(owner)
+	if whole = whole && e.isFree(p, e.prefixOf(owner)); whole {
 		out = append(out, e.block(e.prefixOf(owner), p.address, p.first, p.last, true))
 	}
 	var s state.Subscriber
 	if e.table.FindSubscriber(&owner, &s) {
 		for _, b := range e.table.Blocks(&s, nil) {
-			if _, calculated := e.deterministicOwner(netip.AddrFrom4(b.Pool), b.First); !calculated {
-				out = append(out, e.block(e.prefixOf(s.Prefix), netip.AddrFrom4(b.Pool), int(b.First), int(b.Last), false))
+			if calculated := e.calculatedFor(&s, b); !calculated || !whole {
+				out = append(out, e.block(e.prefixOf(s.Prefix), netip.AddrFrom4(b.Pool), int(b.First), int(b.Last), calculated))
 			}
 		}
 	}
 	return out
 }
 
-// WhereOutside returns the client that has a port of the pool, by calculation or by a
-// lease that it holds now.
+// WhereOutside returns the client that has a port of the pool: who holds it now, or, if no one
+// does, whose it is by calculation.
 func (e *Engine) WhereOutside(pool netip.Addr, port uint16) (Block, bool) {
-	if client, ok := e.deterministicOwner(pool, port); ok {
-		p, _ := e.deterministicPlace(client.Addr().As16())
-		return e.block(client, pool, p.first, p.last, true), true
-	}
 	var s state.Subscriber
-	if !e.table.Owner(pool.As4(), port, &s) {
-		return Block{}, false
-	}
-	for _, b := range e.table.Blocks(&s, nil) {
-		if b.First <= port && port <= b.Last {
-			return e.block(e.prefixOf(s.Prefix), pool, int(b.First), int(b.Last), false), true
+	if e.table.Owner(pool.As4(), port, &s) {
+		for _, b := range e.table.Blocks(&s, nil) {
+			if b.First <= port && port <= b.Last && !e.calculatedFor(&s, b) {
+				return e.block(e.prefixOf(s.Prefix), pool, int(b.First), int(b.Last), false), true
+			}
 		}
 	}
-	return Block{}, false
+	client, ok := e.deterministicOwner(pool, port)
+	if !ok {
+		return Block{}, false
+	}
+	p, ok := e.deterministicPlace(client.Addr().As16())
+	return e.block(client, pool, p.first, p.last, true), ok
 }

@@ -130,3 +130,46 @@ func TestBlocksWithinPool(t *testing.T) {
 		return true
 	})
 }
+
+// TestRecalculatedPorts: who holds ports when the calculation changes is the one whom they are
+// asked for and who is logged, until that ends.
+func TestRecalculatedPorts(t *testing.T) {
+	b := engine(t, func(s *Settings) { deterministic(s); s.Clients = s.Clients[:1] })
+	holder, other := "2001:db8:1:0::1", "2001:db8:9:0::1"
+	port := b.openUDP(holder, 1500, server6)
+	pool := b.WhereInside(netip.MustParseAddr(holder))[0].Pool
+	if len(b.out.Events) != 0 {
+		t.Fatalf("events %+v", b.out.Events)
+	}
+	clients := []netip.Prefix{netip.MustParsePrefix("2001:db8:9::/62"), netip.MustParsePrefix("2001:db8:1::/62")}
+	renewed := func(when string) {
+		t.Helper()
+		got, ok := b.WhereOutside(pool, port)
+		if !ok || got.Client != netip.MustParsePrefix("2001:db8:1::/64") || got.Calculated {
+			t.Errorf("%s: port %d belongs to %+v", when, port, got)
+		}
+		if where := b.WhereInside(netip.MustParseAddr(holder)); len(where) != 2 || !where[0].Calculated || where[1] != got {
+			t.Errorf("%s: the holder has %+v", when, where)
+		}
+		if where := b.WhereInside(netip.MustParseAddr(other)); len(where) != 0 {
+			t.Errorf("%s: the client of that range has %+v", when, where)
+		}
+		b.pass(sweepRound + sweepEvery)
+		if started := b.events(BlockStart); len(started) != 1 || started[0].Client != got.Client || started[0].First > port || started[0].Last < port {
+			t.Errorf("%s: events %+v", when, started)
+		}
+	}
+	if err := b.Reconfigure(b.changed(func(s *Settings) { s.Clients = clients })); err != nil {
+		t.Fatal(err)
+	}
+	renewed("reload")
+	b.restart(clients)
+	renewed("restart")
+	b.pass(b.settings.Timers.UDP + b.settings.Timers.Quarantine + 3*sweepRound)
+	if stopped := b.events(BlockStop); len(stopped) != 1 || stopped[0].First > port || stopped[0].Last < port {
+		t.Errorf("events %+v", stopped)
+	}
+	if got, ok := b.WhereOutside(pool, port); !ok || got.Client != netip.MustParsePrefix("2001:db8:9::/64") || !got.Calculated {
+		t.Errorf("port %d belongs to %+v", port, got)
+	}
+}

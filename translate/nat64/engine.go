@@ -32,6 +32,8 @@ type Engine struct {
 	clients  clients
 	closed   closed
 	limited  limited
+	// unlogged are the blocks that no event has told of, being their holders' by calculation.
+	unlogged map[state.Block]bool
 	// exhausted is until when no free block is looked for.
 	exhausted [state.Transports]time.Duration
 	stored    stored
@@ -78,7 +80,7 @@ func newEngine(table *state.Table, epoch time.Time, random io.Reader) (*Engine, 
 	}
 	drawn := rand.New(rand.NewChaCha8(seed))
 	return &Engine{
-		table: table, epoch: epoch,
+		table: table, epoch: epoch, unlogged: make(map[state.Block]bool),
 		random: drawn, ids: ids.Next, routers: translate.NewRouters(drawn.Uint64()),
 	}, nil
 }

@@ -47,7 +47,10 @@ func (e *Engine) Tick(now time.Time, out *Out) {
 		e.peers.round()
 	}
 	e.sweep.binding = e.table.WalkBindings(e.sweep.binding, slice(n.Sessions), func(b *state.Binding) { e.reap(&c, b) })
-	e.sweep.subscriber = e.table.WalkSubscribers(e.sweep.subscriber, slice(n.Subscribers), func(s *state.Subscriber) { e.endIdle(&c, s) })
+	e.sweep.subscriber = e.table.WalkSubscribers(e.sweep.subscriber, slice(n.Subscribers), func(s *state.Subscriber) {
+		e.logHeld(&c, s)
+		e.endIdle(&c, s)
+	})
 	// A slice that comes late does not let the round take longer for good: the next
 	// one is due by the clock, but never more than one round is made up for.
 	e.sweep.next = max(e.sweep.next+every, c.mono-sweepRound)

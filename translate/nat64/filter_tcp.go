@@ -92,7 +92,7 @@ func (e *Engine) open(c *call, ip []byte, k *state.Key4, b *state.Binding, bound
 // expects reports whether a connection from the IPv4 host was announced by an FTP control
 // connection (RFC 6384).
 func (e *Engine) expects(at uint32, b *state.Binding, peer [4]byte) bool {
-	return e.table.HasPeer(b, peer, maxChain, func(s *state.Session) bool {
+	return e.table.HasPeer(b, peer, e.chainFor(b, peer), func(s *state.Session) bool {
 		return s.Word.Flags()&state.Expected != 0 && e.live(at, s)
 	})
 }
@@ -102,6 +102,9 @@ func (e *Engine) expects(at uint32, b *state.Binding, peer [4]byte) bool {
 func (e *Engine) unmatched(b *state.Binding, peer [4]byte, port uint16, prefix uint8, s *state.Session) Reason {
 	if e.settings.DropUnmatchedTCP {
 		return NoSession
+	}
+	if r := e.judgeClient(b); r != none {
+		return r
 	}
 	*s = state.Session{
 		Client: b.Client, ClientPort: b.ClientPort, Pool: b.Pool, PoolPort: b.PoolPort,

@@ -98,8 +98,7 @@ func (e *Engine) Blocks(from uint32, n int, f func(Block) bool) (next uint32) {
 	return e.table.WalkSubscribers(from, n, func(s *state.Subscriber) {
 		for _, b := range e.table.Blocks(s, held[:0]) {
 			pool := netip.AddrFrom4(b.Pool)
-			_, calculated := e.deterministicOwner(pool, b.First)
-			if going = going && f(e.block(e.prefixOf(s.Prefix), pool, int(b.First), int(b.Last), calculated)); !going {
+			if going = going && f(e.block(e.prefixOf(s.Prefix), pool, int(b.First), int(b.Last), e.calculatedFor(s, b))); !going {
 				return
 			}
 		}

@@ -98,3 +98,8 @@ type clients struct{ prefixes []netip.Prefix }
 func (c *clients) has(a netip.Addr) bool {
 	return slices.ContainsFunc(c.prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
+
+// covers reports whether one of them has all addresses of another.
+func (c *clients) covers(all netip.Prefix) bool {
+	return slices.ContainsFunc(c.prefixes, func(p netip.Prefix) bool { return p.Bits() <= all.Bits() && p.Contains(all.Addr()) })
+}

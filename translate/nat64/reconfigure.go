@@ -21,6 +21,10 @@ func (e *Engine) start(s Settings, random io.Reader) (err error) {
 	}
 	e.aliases, e.callers = newAliases(0), newAliases(firstCaller)
 	e.peers = newPeers(e.table.Sizes().Sessions, e.random.Uint64())
+	e.table.WalkSessions(0, math.MaxInt32, func(s *state.Session) { e.peers.add(s.Pool, s.Peer) })
+	if s.Deterministic != nil {
+		e.adoptLog()
+	}
 	return e.apply(s)
 }
 
@@ -74,11 +78,10 @@ func (e *Engine) takeOver(s Settings, translator *translate.Translator, prefixes
 	if before.DetourPrefix != s.DetourPrefix {
 		e.aliases, e.callers = newAliases(0), newAliases(firstCaller)
 	}
-	if before.Limits.ClientSessions != s.Limits.ClientSessions {
-		e.table.WalkSubscribers(0, math.MaxInt32, func(sub *state.Subscriber) {
-			e.table.SetSessionLimit(sub, uint32(s.Limits.ClientSessions))
-		})
-	}
+	e.table.WalkSubscribers(0, math.MaxInt32, func(sub *state.Subscriber) {
+		e.table.SetSessionLimit(sub, uint32(s.Limits.ClientSessions))
+		e.guard(sub)
+	})
 }
 
 // resize makes the tables of what waits again.

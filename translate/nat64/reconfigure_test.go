@@ -359,3 +359,83 @@ func TestExpiryOfMany(t *testing.T) {
 		t.Errorf("one slice ended %d sessions", slice)
 	}
 }
+
+// TestClientsOfOneRecord: who may use the translator is asked of each host, also where another
+// of the same client has been served.
+func TestClientsOfOneRecord(t *testing.T) {
+	const served, stranger = "2001:db8:1::10", "2001:db8:1::66"
+	b := engine(t, func(s *Settings) { s.Clients = []netip.Prefix{netip.MustParsePrefix(served + "/128")} })
+	from := func(host string, port uint16) pkt {
+		return pkt{src: host, dst: server6, proto: udpProto, payload: udpMsg(port, 53, 4)}
+	}
+	b.refused(from(stranger, 1500), NotClient)
+	b.openUDP(served, 1500, server6)
+	b.refused(from(stranger, 1500), NotClient)
+	b.openUDP(served, 1501, server6)
+	b.guarded(served, true)
+}
+
+// guarded compares whether a fast path may make something of a client.
+func (b *bench) guarded(host string, want bool) {
+	b.t.Helper()
+	client := netip.MustParseAddr(host).As16()
+	var s state.Subscriber
+	if !b.table.FindSubscriber(&client, &s) {
+		b.t.Fatalf("%s has no record", host)
+	}
+	if s.Guarded != want {
+		b.t.Errorf("%s is guarded: %t, want %t", host, s.Guarded, want)
+	}
+}
+
+// TestClientsTakenOut: hosts that are clients no more keep their sessions and make no new ones,
+// also of the bindings that they have, from either side. Static bindings are the operator's.
+func TestClientsTakenOut(t *testing.T) {
+	b := engine(t, nil)
+	static := Static{Transport: state.UDP, Inside: netip.MustParseAddrPort("[" + clientA + "]:7000"), Outside: netip.MustParseAddrPort(poolIP + ":7000")}
+	if err := b.AddStatic(static); err != nil {
+		t.Fatal(err)
+	}
+	port := b.openUDP(clientA, 1500, server6)
+	b.guarded(clientA, false)
+	all := b.settings.Clients
+	if err := b.Reconfigure(b.changed(func(s *Settings) { s.Clients = []netip.Prefix{netip.MustParsePrefix("2001:db8:1:9::/64")} })); err != nil {
+		t.Fatal(err)
+	}
+	b.guarded(clientA, true)
+	if again := b.openUDP(clientA, 1500, server6); again != port {
+		t.Errorf("the session has port %d, had %d", again, port)
+	}
+	b.refused(pkt{src: clientA, dst: server6, proto: udpProto, payload: udpMsg(1501, 53, 4)}, NotClient)
+	b.refused(pkt{src: clientA, dst: server6, proto: udpProto, payload: udpMsg(1500, 54, 4)}, NotClient)
+	b.refused(pkt{src: server4, dst: poolIP, proto: udpProto, payload: udpMsg(54, port, 4)}, NotClient)
+	b.one(b.in(pkt{src: server4, dst: poolIP, proto: udpProto, payload: udpMsg(54, 7000, 4)}))
+	b.restart(all)
+	b.guarded(clientA, false)
+	b.one(b.in(pkt{src: server4, dst: poolIP, proto: udpProto, payload: udpMsg(54, port, 4)}))
+}
+
+// restart goes on as another engine over the same table, with these clients.
+func (b *bench) restart(clients []netip.Prefix) {
+	b.t.Helper()
+	s := b.changed(func(s *Settings) { s.Clients = clients })
+	prefixes, _ := b.Prefixes()
+	e, _, err := Resume(s, Earlier{Prefixes: prefixes, Now: b.now}, b.table, start.Add(-time.Hour), randomness())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.Engine = e
+}
+
+// TestPrefixTakenOutIsNotChosen: who comes first from the IPv4 side has a prefix that is named.
+func TestPrefixTakenOutIsNotChosen(t *testing.T) {
+	b := engine(t, nil)
+	port := b.openUDP(clientA, 1500, server6)
+	if err := b.Reconfigure(b.changed(func(s *Settings) {
+		s.Translate.Prefixes = []translate.Prefix{prefix6(t, "2001:db8:65::/96")}
+	})); err != nil {
+		t.Fatal(err)
+	}
+	b.wants(b.in(pkt{src: server4, dst: poolIP, proto: udpProto, payload: udpMsg(54, port, 4)}),
+		pkt{src: "2001:db8:65::198.51.100.2", dst: clientA, hop: 63, proto: udpProto, payload: udpMsg(54, 1500, 4)})
+}

@@ -71,8 +71,11 @@ func (e *Engine) make6(c *call, k *state.Key6, status state.Status, s *state.Ses
 }
 
 // make4 makes the session of an IPv4 packet that met a binding. The prefix of pool6 is
-// the one that the client used last, or the first that is in use.
+// the one that the client used last, or the first, of those that are in use.
 func (e *Engine) make4(c *call, b *state.Binding, k *state.Key4, status state.Status, s *state.Session) Reason {
+	if r := e.judgeClient(b); r != none {
+		return r
+	}
 	prefix, ok := e.prefixFor(b, k.Peer)
 	if !ok {
 		return Reason(translate.ReasonNonGlobal)
@@ -92,7 +95,7 @@ func (e *Engine) prefixFor(b *state.Binding, peer [4]byte) (uint8, bool) {
 		chosen = int(s.Prefix)
 		return false
 	})
-	if chosen >= 0 && chosen < len(e.prefixes) && e.mayEmbed(chosen, a) {
+	if chosen >= 0 && chosen < len(e.prefixes) && !e.prefixes[chosen].out && e.mayEmbed(chosen, a) {
 		return uint8(chosen), true
 	}
 	for i := range e.prefixes {
@@ -148,13 +151,22 @@ func (e *Engine) noSession(c *call, b *state.Binding, outcome state.Outcome) Rea
 	return Busy
 }
 
-// maxChain bounds how many sessions of a binding address-dependent filtering looks at.
-const maxChain = 4096
+// shortChain is how many sessions of a binding filtering looks at for a host that is no peer of
+// the pool's address by the last round of the sweep: those that a fast path has made since.
+const shortChain = 256
+
+// chainFor is how many it looks at for a host: all, where it may find it.
+func (e *Engine) chainFor(b *state.Binding, peer [4]byte) int {
+	if e.peers.has(b.Pool, peer) {
+		return e.table.Sizes().Sessions
+	}
+	return shortChain
+}
 
 // allowsPeer reports whether a binding has a session with the IPv4 host, of any port (RFC 6146
 // section 3.5.1).
 func (e *Engine) allowsPeer(at uint32, b *state.Binding, peer [4]byte) bool {
-	return e.table.HasPeer(b, peer, maxChain, func(s *state.Session) bool { return e.live(at, s) })
+	return e.table.HasPeer(b, peer, e.chainFor(b, peer), func(s *state.Session) bool { return e.live(at, s) })
 }
 
 // end ends a session and, if it was the last one, its binding.

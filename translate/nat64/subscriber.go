@@ -3,6 +3,7 @@
 package nat64
 
 import (
+	"math"
 	"net/netip"
 	"time"
 
@@ -10,17 +11,18 @@ import (
 )
 
 // subscriber finds the client that an address belongs to, or makes it, with the pool
-// address that all its bindings have (RFC 4787 REQ-2).
+// address that all its bindings have (RFC 4787 REQ-2). The host itself must be of a client's
+// network: one record may be of hosts in and outside of it.
 func (e *Engine) subscriber(c *call, client [16]byte, transport state.Transport, s *state.Subscriber) Reason {
 	owner := e.ownerOf(client)
+	if !e.clients.has(netip.AddrFrom16(owner)) {
+		return NotClient
+	}
 	if e.table.FindSubscriber(&owner, s) {
 		if _, ok := e.pool.order[netip.AddrFrom4(s.Pool)]; ok {
 			return none
 		}
 		return e.rehome(c, owner, transport, s)
-	}
-	if !e.clients.has(netip.AddrFrom16(owner)) {
-		return NotClient
 	}
 	pool, ok := e.chooseAddress(c, owner, transport)
 	if !ok {
@@ -31,7 +33,23 @@ func (e *Engine) subscriber(c *call, client [16]byte, transport state.Transport,
 	if !outcome.OK() {
 		return SubscribersFull
 	}
+	e.guard(s) // before it has ports that a fast path could take
 	return none
+}
+
+// judgeClient says whether a binding may have new sessions: that of a host which is no client
+// any more may not, unless the operator has named the host in a static one.
+func (e *Engine) judgeClient(b *state.Binding) Reason {
+	if b.Static || e.clients.has(netip.AddrFrom16(e.ownerOf(b.Client))) {
+		return none
+	}
+	return NotClient
+}
+
+// guard keeps a fast path, which knows records alone, from making anything for a client of
+// which not all hosts may use the translator.
+func (e *Engine) guard(s *state.Subscriber) {
+	e.table.SetGuarded(s, !e.clients.covers(e.prefixOf(s.Prefix)))
 }
 
 // rehome gives a client another address when its own is no longer in the pool. What it has
@@ -55,6 +73,10 @@ func (e *Engine) ended(c *call, s *state.Subscriber, held []state.Block) {
 	e.exhausted = [state.Transports]time.Duration{}
 	for _, b := range held {
 		e.stats.BlocksEnded++
+		if e.unlogged[b] {
+			delete(e.unlogged, b)
+			continue
+		}
 		e.blockEvent(c, BlockStop, s, b)
 	}
 }
@@ -123,13 +145,39 @@ func (e *Engine) reach(c *call, client [16]byte, why Reason) {
 // started reports a block that a client got.
 func (e *Engine) started(c *call, s *state.Subscriber, b state.Block) {
 	e.stats.BlocksLeased++
+	if e.calculatedFor(s, b) {
+		e.unlogged[b] = true // RFC 7422: what can be calculated is not logged
+		return
+	}
 	e.blockEvent(c, BlockStart, s, b)
 }
 
-func (e *Engine) blockEvent(c *call, kind EventKind, s *state.Subscriber, b state.Block) {
-	if _, calculated := e.deterministicOwner(netip.AddrFrom4(b.Pool), b.First); calculated {
-		return // RFC 7422: what can be calculated is not logged
+// logHeld reports the blocks of a client that were its own by calculation, and are no more.
+func (e *Engine) logHeld(c *call, s *state.Subscriber) {
+	if len(e.unlogged) == 0 {
+		return
 	}
+	var blocks [maxBlocks]state.Block
+	for _, b := range e.table.Blocks(s, blocks[:0]) {
+		if e.unlogged[b] && !e.calculatedFor(s, b) {
+			delete(e.unlogged, b)
+			e.blockEvent(c, BlockStart, s, b)
+		}
+	}
+}
+
+// adoptLog takes the blocks that an earlier engine has left for such as it did not log: by which
+// calculation is not known. What it did log is logged again.
+func (e *Engine) adoptLog() {
+	var blocks [maxBlocks]state.Block
+	e.table.WalkSubscribers(0, math.MaxInt32, func(s *state.Subscriber) {
+		for _, b := range e.table.Blocks(s, blocks[:0]) {
+			e.unlogged[b] = true
+		}
+	})
+}
+
+func (e *Engine) blockEvent(c *call, kind EventKind, s *state.Subscriber, b state.Block) {
 	pool := netip.AddrFrom4(b.Pool)
 	first, last := e.pool.within(pool, int(b.First), int(b.Last))
 	c.out.Events = append(c.out.Events, Event{

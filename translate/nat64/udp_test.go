@@ -4,8 +4,11 @@ package nat64
 
 import (
 	"encoding/hex"
+	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
 // TestGolden compares both directions with octets that were worked out apart from this
@@ -216,4 +219,40 @@ func TestUDPZeroChecksumIsComputed(t *testing.T) {
 	port := b.openUDP(clientA, 1500, server6)
 	b.wants(b.in(pkt{src: server4, dst: poolIP, proto: udpProto, payload: udpMsg(53, port, 7), keepSum: true}),
 		pkt{src: server6, dst: clientA, proto: udpProto, hop: 63, payload: udpMsg(53, 1500, 7)})
+}
+
+// TestFilterOfManySessions: filtering finds a peer behind any number of later ones, and searches
+// all of them for no stranger.
+func TestFilterOfManySessions(t *testing.T) {
+	sizes := testSizes
+	sizes.Sessions = 8192
+	b := engineOver(t, newTable(t, sizes), func(s *Settings) { s.FilterUDP = AddressDependent })
+	port := b.openUDP(clientA, 1500, server6)
+	var binding state.Binding
+	out := state.Outside{Pool: netip.MustParseAddr(poolIP).As4(), Port: port, Transport: state.UDP}
+	if !b.table.FindBinding4(&out, &binding) {
+		t.Fatal("no binding")
+	}
+	// As a fast path makes them.
+	made := func(peer [4]byte, port uint16) {
+		t.Helper()
+		var s state.Session
+		n := state.Fresh{Peer: peer, PeerPort: port, Status: state.Opened, Stamp: state.Stamp(b.now.Sub(b.epoch))}
+		if o := b.table.NewSession(&binding, n, &s); o != state.Made {
+			t.Fatal(o)
+		}
+	}
+	late := netip.MustParseAddr("198.51.100.77")
+	made(late.As4(), 53)
+	for i := range uint16(5000) {
+		made([4]byte{198, 51, 100, 99}, 1000+i)
+	}
+	from := func(peer string) pkt {
+		return pkt{src: peer, dst: poolIP, proto: udpProto, payload: udpMsg(54, port, 4)}
+	}
+	b.one(b.in(from(server4)))
+	b.refused(from(late.String()), Filtered) // until the next round
+	b.pass(2 * sweepRound)
+	b.one(b.in(from(late.String())))
+	b.refused(from("198.51.100.78"), Filtered)
 }

@@ -3,12 +3,14 @@
 package nat64bpf
 
 import (
+	"net/netip"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
+	"github.com/isthmus-net/isthmus/translate/translatebpf"
 )
 
 func TestSessionLimit(t *testing.T) {
@@ -171,4 +173,53 @@ func TestFlowsWhileAsleep(t *testing.T) {
 	}
 	r.Beat(time.Hour)
 	r.expect(outward(state.UDP, 5000, 53), To4Forwarded)
+}
+
+// Of a client that the engine guards the programs make nothing, and go on with what is there.
+func TestGuardedClients(t *testing.T) {
+	r := newFlowRig(t, someSizes)
+	c := r.client(flowHost, 0)
+	for _, transport := range allTransports {
+		p := outward(transport, 5000, 53)
+		r.expect(p, To4Forwarded)
+		port := r.session(p).PoolPort
+		stranger := inward(transport, port, 54)
+		stranger.peer = netip.MustParseAddr("198.51.100.10")
+		other := p
+		other.peer = stranger.peer
+		r.table.SetGuarded(&c, true)
+		r.expect(p, To4Forwarded)
+		r.expect(outward(transport, 5001, 53), Reason(nat64ReasonREASON_NO_CLIENT))
+		r.expect(other, Reason(nat64ReasonREASON_NO_CLIENT))
+		if transport != state.ICMP { // a request of the IPv4 side makes nothing in any case
+			r.expect(stranger, Reason(nat64ReasonREASON_NO_CLIENT))
+		}
+		r.table.SetGuarded(&c, false)
+		r.expect(outward(transport, 5001, 53), To4Forwarded)
+		r.expect(other, To4Forwarded)
+	}
+}
+
+// A prefix that is no longer named is not chosen for who comes first from the IPv4 side.
+func TestLeavingPrefixIsNotChosen(t *testing.T) {
+	two := func(leaving bool) func(*Settings) {
+		return func(s *Settings) {
+			s.Pool6[0].Leaving = leaving
+			s.Pool6 = append(s.Pool6, translatebpf.Prefix{Prefix: netip.MustParsePrefix("2001:db8:65::/96")})
+		}
+	}
+	r := newFlowRig(t, someSizes, two(false))
+	r.client(flowHost, 0)
+	p := outward(state.UDP, 5000, 53)
+	r.expect(p, To4Forwarded)
+	port := r.session(p).PoolPort
+	r.expect(inward(state.UDP, port, 54), To6Forwarded)
+	s := flowSettings()
+	s.Tunnel = r.tunnel
+	two(true)(&s)
+	if err := r.Set(s); err != nil {
+		t.Fatal(err)
+	}
+	r.expect(inward(state.UDP, port, 54), To6Forwarded) // is there
+	r.expect(inward(state.UDP, port, 55), Reason(nat64ReasonREASON_OTHER_PREFIX))
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
@@ -19,8 +20,8 @@ type Settings struct {
 	// Pool6 are the prefixes of RFC 6052: at least one, and at most 16. Sessions hold
 	// their numbers.
 	Pool6 []translatebpf.Prefix
-	// Pool4 are addresses and ports of the IPv4 side. Behind the first 16 the engine
-	// translates.
+	// Pool4 are addresses and ports of the IPv4 side. The programs know the first 16 of
+	// what [Join] makes of them; packets to others are the engine's.
 	Pool4 []Range
 	// Lifetimes are those of sessions by transport and state; 0 where there is no such
 	// state.
@@ -167,7 +168,8 @@ func (s *Settings) flags() (flags uint32) {
 
 func (s *Settings) fillPool4(c *nat64Nat64Settings) {
 	clear(c.Pool4[:])
-	pool := s.Pool4[:min(len(s.Pool4), translatebpf.MaxPool4)]
+	pool := Join(s.Pool4)
+	pool = pool[:min(len(pool), translatebpf.MaxPool4)]
 	for i, r := range pool {
 		to := &c.Pool4[i]
 		to.Address = fastpath.IPv4Word(r.Prefix.Masked().Addr())
@@ -180,5 +182,51 @@ func (s *Settings) fillPool4(c *nat64Nat64Settings) {
 		}
 	}
 	c.Pool4Count = uint32(len(pool))
-	c.Source = c.Pool4[0].Address
+	c.Source = fastpath.IPv4Word(s.Pool4[0].Prefix.Masked().Addr())
+}
+
+// Join puts ranges together where one record of the programs holds them. Those of this host
+// come first: an answer to one that the programs do not know would be the host's, and lost.
+func Join(pool []Range) (joined []Range) {
+	for _, r := range pool {
+		if r.Own {
+			joined = joinOwn(joined, r)
+		}
+	}
+	for _, r := range pool {
+		same := func(o Range) bool { return o.Prefix == r.Prefix } // of these all ports are known
+		if !r.Own && !slices.ContainsFunc(joined, same) {
+			joined = append(joined, r)
+		}
+	}
+	return joined
+}
+
+// joinOwn adds the ports of a range, of each transport to the first record of its prefix that
+// has none or neighbours.
+func joinOwn(joined []Range, r Range) []Range {
+	for transport, ports := range r.Ports {
+		if ports.empty() {
+			continue
+		}
+		i := slices.IndexFunc(joined, func(o Range) bool { return o.Prefix == r.Prefix && o.Ports[transport].adjoins(ports) })
+		if i < 0 {
+			i = len(joined)
+			none := PortRange{First: 1}
+			joined = append(joined, Range{Prefix: r.Prefix, Ports: [state.Transports]PortRange{none, none, none}, Own: true})
+		}
+		at := &joined[i].Ports[transport]
+		if at.empty() {
+			*at = ports
+		}
+		*at = PortRange{min(at.First, ports.First), max(at.Last, ports.Last)}
+	}
+	return joined
+}
+
+func (p PortRange) empty() bool { return p.Last < p.First }
+
+// adjoins reports whether two runs make one.
+func (p PortRange) adjoins(o PortRange) bool {
+	return p.empty() || int(p.First) <= int(o.Last)+1 && int(o.First) <= int(p.Last)+1
 }

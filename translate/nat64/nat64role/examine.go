@@ -65,6 +65,9 @@ func steerable(cfg *Settings, hosts []netip.Addr) error {
 	if len(list) == 0 {
 		return nil
 	}
+	if err := ownFit(cfg, hosts); err != nil {
+		return err
+	}
 	if f := probe.Try(); !f.Programs || !f.MappedArrays {
 		return fmt.Errorf("the pool has %s, an address of this host itself, whose packets only an eBPF program leads to the translator: use an address that is routed to this host. %s", list[0], strings.Join(f.Missing, " "))
 	}
@@ -94,7 +97,7 @@ func advise(cfg Settings) []string {
 	if err != nil {
 		return sentences
 	}
-	return append(sentences, adviseKept(&cfg, host, hosts)...)
+	return slices.Concat(sentences, adviseFit(&cfg, hosts), adviseKept(&cfg, host, hosts))
 }
 
 // passageOf looks at the calling thread's network namespace for a stateful translator.

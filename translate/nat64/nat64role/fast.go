@@ -3,6 +3,7 @@
 package nat64role
 
 import (
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"reflect"
@@ -194,6 +195,37 @@ func poolOf(r nat64.Range) nat64bpf.Range {
 		}
 	}
 	return to
+}
+
+// joinedOf are ranges as the programs hold them.
+func joinedOf(ranges []nat64.Range) []nat64bpf.Range {
+	var pool []nat64bpf.Range
+	for _, r := range ranges {
+		pool = append(pool, poolOf(r))
+	}
+	return nat64bpf.Join(pool)
+}
+
+// ownFit refuses more ranges of ports at addresses of this host than the programs hold: answers
+// to the others would be the host's.
+func ownFit(cfg *Settings, hosts []netip.Addr) error {
+	if n := len(joinedOf(ownRanges(cfg.Pool4, hosts))); n > translatebpf.MaxPool4 {
+		return fmt.Errorf("pool4 has %d ranges of ports at addresses of this host itself, and the program that leads their packets to the translator holds %d: name fewer and larger ranges, or addresses that are routed to this host", n, translatebpf.MaxPool4)
+	}
+	return nil
+}
+
+// adviseFit reports that the programs do not know all of the pool.
+func adviseFit(cfg *Settings, hosts []netip.Addr) []string {
+	joined := joinedOf(poolRanges(cfg.Pool4, hosts))
+	if cfg.FastPath == fastpath.ModeOff || len(joined) <= translatebpf.MaxPool4 {
+		return nil
+	}
+	var rest []netip.Prefix
+	for _, r := range joined[translatebpf.MaxPool4:] {
+		rest = append(rest, r.Prefix)
+	}
+	return []string{fmt.Sprintf("the fast path knows %d parts of pool4, those of this host first: without it come packets to %s, and slower. Name fewer and larger prefixes", translatebpf.MaxPool4, role.Join(rest))}
 }
 
 // steering is what leads packets for addresses of this host to the engine, if the pool has

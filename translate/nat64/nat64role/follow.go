@@ -102,7 +102,7 @@ func (n *NAT64) closed(cfg *Settings) []netip.Prefix {
 func (n *NAT64) steerable(cfg *Settings) error {
 	list := ownInPool(cfg, n.hosts)
 	if len(list) == 0 || n.fast.Loaded() {
-		return nil
+		return ownFit(cfg, n.hosts)
 	}
 	return fmt.Errorf("the pool has %s, an address of this host itself, and the program that leads its packets to the translator is not there (%s): use an address that is routed to this host, or restart where eBPF can be had", list[0], n.fast.Status().Why)
 }

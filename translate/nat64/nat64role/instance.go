@@ -324,7 +324,7 @@ func (n *NAT64) announce() {
 	if err != nil {
 		return
 	}
-	for _, sentence := range settings.Advice() {
+	for _, sentence := range slices.Concat(settings.Advice(), adviseFit(&n.cfg, n.hosts)) {
 		n.log.Warn(sentence)
 	}
 	gateway.WarnOwn(n.log, &settings.Translate)

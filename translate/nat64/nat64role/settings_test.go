@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/translate/gateway"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
@@ -33,6 +34,40 @@ tcp_transitory_timeout = "5m"
 	} {
 		if tcp[status] != state.Units(want) {
 			t.Errorf("%s lives %d units, want %v", status, tcp[status], want)
+		}
+	}
+}
+
+// TestPoolFits: more ranges at addresses of this host than can be steered are refused, more
+// others are advised against.
+func TestPoolFits(t *testing.T) {
+	host := netip.MustParseAddr("192.0.2.1")
+	parts := func(own, routed int) *Settings {
+		c := testSettings(t)
+		c.Pool4, c.FastPath = nil, fastpath.ModeAuto
+		for i := range routed {
+			a := netip.AddrFrom4([4]byte{203, 0, 113, byte(i)})
+			c.Pool4 = append(c.Pool4, PoolRange{netip.PrefixFrom(a, 32), AllTransports, 1024, 65535})
+		}
+		for i := range own {
+			c.Pool4 = append(c.Pool4, PoolRange{netip.PrefixFrom(host, 32), AllTransports, uint16(2000 + 10*i), uint16(2005 + 10*i)})
+		}
+		return &c
+	}
+	for _, tt := range []struct {
+		name            string
+		own, routed     int
+		refused, advice bool
+	}{
+		{"as many as fit", 8, 8, false, false},
+		{"too many of all", 8, 9, false, true},
+		{"as many of this host as fit", 16, 0, false, false},
+		{"too many of this host", 17, 0, true, true},
+	} {
+		c := parts(tt.own, tt.routed)
+		err, advice := ownFit(c, []netip.Addr{host}), adviseFit(c, []netip.Addr{host})
+		if (err != nil) != tt.refused || (len(advice) != 0) != tt.advice {
+			t.Errorf("%s: error %v, advice %q", tt.name, err, advice)
 		}
 	}
 }

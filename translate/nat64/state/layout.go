@@ -106,5 +106,6 @@ const (
 	bindingDynamic = 1
 	bindingStatic  = 2
 
-	subscriberUsed = 1
+	subscriberUsed    = 1
+	subscriberGuarded = 0x100
 )

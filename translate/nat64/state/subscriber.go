@@ -13,6 +13,7 @@ type Subscriber struct {
 	Bindings     uint32   // how many it has
 	Blocks       uint32   // how many it holds
 	IdleSince    uint32   // stamp, as [Table.SetIdle] left it
+	Guarded      bool     // programs make nothing of it, see [Table.SetGuarded]
 	Generation   uint16   // tells one use of the record from the next
 	Index        uint32   // its record
 }
@@ -61,6 +62,7 @@ func (t *Table) ViewSubscriber(index uint32, s *Subscriber) bool {
 	s.Sessions, s.SessionLimit = atomic.LoadUint32(&c.sessions), atomic.LoadUint32(&c.sessionLimit)
 	s.Bindings, s.Blocks = atomic.LoadUint32(&c.bindings), atomic.LoadUint32(&c.blocks)
 	s.IdleSince = atomic.LoadUint32(&c.idleSince)
+	s.Guarded = w&subscriberGuarded != 0
 	s.Generation, s.Index = uint16(w>>generationShift), index
 	return atomic.LoadUint32(&c.word) == w
 }
@@ -140,6 +142,17 @@ func (t *Table) EndSubscriber(s *Subscriber) Outcome {
 // SetSessionLimit changes a client's limit of sessions; 0: none.
 func (t *Table) SetSessionLimit(s *Subscriber, limit uint32) {
 	atomic.StoreUint32(&t.subscribers[s.Index].sessionLimit, limit)
+}
+
+// SetGuarded keeps programs from making bindings and sessions of a client, or lets them do so
+// again. The word is the daemon's alone.
+func (t *Table) SetGuarded(s *Subscriber, guarded bool) {
+	word := &t.subscribers[s.Index].word
+	w := atomic.LoadUint32(word) &^ subscriberGuarded
+	if guarded {
+		w |= subscriberGuarded
+	}
+	atomic.StoreUint32(word, w)
 }
 
 // SetIdle records when the client was found to be without bindings.

@@ -98,6 +98,7 @@ struct binding {
 
 #define SUBSCRIBER_FREE 0
 #define SUBSCRIBER_USED 1
+#define SUBSCRIBER_GUARDED 0x100 /* not all of its hosts may use the translator: the engine asks */
 #define SUBSCRIBER_BLOCKS 16
 
 /*
@@ -108,7 +109,7 @@ struct binding {
 struct subscriber {
 	u64 prefix[2];    /* as loaded from a packet, the rest zero */
 	be32 pool;        /* T of all its bindings */
-	u32 word;         /* bits 0-7 state (0 free, 1 used), 16-31 generation */
+	u32 word;         /* bits 0-7 state (0 free, 1 used), 8 guarded, 16-31 generation */
 	u32 lock;         /* held to make a binding, or to change blocks */
 	u32 sessions;     /* atomic */
 	u32 session_limit; /* 0: none */

@@ -223,6 +223,9 @@ INLINE u64 bind_locked(struct tuple *t, struct subscriber *s, u32 subscriber)
 	return made;
 }
 
+/* Whether some of a client's hosts may not use the translator, which the engine alone knows. */
+INLINE int is_guarded(const struct subscriber *s) { return READ_ONCE(s->word) & SUBSCRIBER_GUARDED; }
+
 /* Binds X', x of a tuple, if the engine knows the client. */
 GLOBAL u64 make_binding(const struct tuple *t)
 {
@@ -242,7 +245,9 @@ GLOBAL u64 make_binding(const struct tuple *t)
 	/* It may have become another's meanwhile. */
 	int same = is_subscriber(s, &work);
 	work = *t;
-	u64 made = same ? bind_locked(&work, s, subscriber) : refuse(REASON_BUSY);
+	u64 made = refuse(same ? REASON_NO_CLIENT : REASON_BUSY);
+	if (same && !is_guarded(s))
+		made = bind_locked(&work, s, subscriber);
 	give_lock(&s->lock);
 	return made;
 }
@@ -306,7 +311,8 @@ INLINE int count_session(struct subscriber *s)
 
 /*
  * Chooses the prefix of pool6 that stands for an IPv4 host which comes first: that of the
- * client's newest session, or the only one. Where that will not do the engine chooses.
+ * client's newest session, or the only one. Where that will not do, or is no longer named,
+ * the engine chooses.
  */
 INLINE u32 choose_prefix(const struct binding *b, be32 peer, u32 *prefix)
 {
@@ -315,7 +321,7 @@ INLINE u32 choose_prefix(const struct binding *b, be32 peer, u32 *prefix)
 	if (!s && settings.pool6_count != 1)
 		return REASON_OTHER_PREFIX;
 	*prefix = s ? READ_ONCE(s->prefix) : 0;
-	if (*prefix >= settings.pool6_count)
+	if (*prefix >= settings.pool6_count || settings.pool6[*prefix % MAX_POOL6].flags & POOL6_LEAVING)
 		return REASON_OTHER_PREFIX;
 	return judge_peer4(peer, *prefix);
 }
@@ -348,6 +354,8 @@ INLINE u64 session_locked(struct tuple *t, struct binding *b, u32 binding, u64 f
 	}
 	u32 subscriber = READ_ONCE(b->subscriber) - 1;
 	struct subscriber *s = bpf_map_lookup_elem(&subscribers, &subscriber);
+	if (s && is_guarded(s))
+		return refuse(REASON_NO_CLIENT);
 	if (!count_session(s))
 		return refuse(REASON_SESSION_LIMIT);
 	number = take_session();
