@@ -103,6 +103,17 @@ func (c *Client) tickBindings(now time.Time, out *Out) {
 	}
 }
 
+// ageBindings counts a time that the clock has missed: relays have forgotten us by then.
+func (c *Client) ageBindings(by time.Duration) {
+	for i := range c.bindings {
+		b := &c.bindings[i]
+		b.due = b.due.Add(-by)
+		if !b.until.IsZero() {
+			b.until = b.until.Add(-by)
+		}
+	}
+}
+
 // nextBinding is when tickBindings has something to do; zero is never.
 func (c *Client) nextBinding() (next time.Time) {
 	for i := range c.bindings {

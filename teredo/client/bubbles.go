@@ -178,5 +178,9 @@ func (c *Client) receiveDisguised(from netip.AddrPort, p packet.IPv6, now time.T
 		c.drop(BadDestination)
 		return
 	}
+	if !c.mayLearn(e, from) {
+		c.drop(NotGlobal)
+		return
+	}
 	c.prove(e, f, way{0, from}, at, out)
 }

@@ -138,7 +138,10 @@ func (c *Client) receiveCarried(e *peer.Entry, p packet.IPv6, trailers *teredo.T
 		return
 	}
 	if e == nil {
-		e, _ = c.peers.Insert(p.SrcBytes(), never(at))
+		if e = c.admit(p.SrcBytes(), at); e == nil {
+			c.drop(RateLimited)
+			return
+		}
 	}
 	f := c.warm(e)
 	if solicited {

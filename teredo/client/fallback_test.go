@@ -24,6 +24,7 @@ type carrier struct {
 	at     netip.AddrPort
 	engine *relay.Relay
 	dead   bool
+	ahead  time.Duration // of its clock
 }
 
 // carrier adds a relay that carries.
@@ -60,17 +61,23 @@ func (c *carrier) Receive(from, _ netip.AddrPort, payload []byte, now time.Time)
 		return
 	}
 	var out packet.Batch
-	c.engine.HandleUDP(from, payload, now, &out)
+	c.engine.HandleUDP(from, payload, now.Add(c.ahead), &out)
 	c.send(&out)
 }
 
 func (c *carrier) Tick(now time.Time) {
 	var out packet.Batch
-	c.engine.Tick(now, &out)
+	c.engine.Tick(now.Add(c.ahead), &out)
 	c.send(&out)
 }
 
-func (c *carrier) Next() time.Time { return c.engine.Next() }
+func (c *carrier) Next() time.Time {
+	next := c.engine.Next()
+	if next.IsZero() {
+		return next
+	}
+	return next.Add(-c.ahead)
+}
 
 func (c *carrier) send(out *packet.Batch) {
 	for _, d := range out.UDP {
@@ -289,5 +296,26 @@ func TestDirectWayWins(t *testing.T) {
 	}
 	if got := c.engine.Stats().Carried; got != before || len(a.got) != answers+5 || answers < 36 {
 		t.Errorf("%d packets more were carried; %d answers, then %d; dropped %s", got-before, answers, len(a.got)-answers, a.dropped())
+	}
+}
+
+// The relay carries meanwhile, but a direct way is sought to the last attempt.
+func TestDirectWayByTheThirdAttempt(t *testing.T) {
+	w, c := carryWorld(t)
+	a := w.withFallback(nattest.NewNAT(nattest.PortRestricted, natA), relayAddr)
+	b := w.withFallback(nattest.NewNAT(nattest.PortRestricted, natB), relayAddr)
+	w.server.deaf = true
+	a.say(b.address(), "ping")
+	w.net.Run(3 * time.Second)
+	carried := c.engine.Stats().Carried
+	if len(a.got) != 1 || carried == 0 {
+		t.Fatalf("%d answers, %d carried", len(a.got), carried)
+	}
+	w.server.deaf = false
+	w.net.Run(2 * time.Second)
+	a.say(b.address(), "ping again")
+	w.net.Run(time.Second)
+	if got := c.engine.Stats().Carried; len(a.got) != 2 || got != carried {
+		t.Errorf("%d answers, %d packets more were carried", len(a.got), got-carried)
 	}
 }

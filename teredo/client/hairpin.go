@@ -15,6 +15,9 @@ import (
 // start together, too few to search a network with.
 var alternatesLimit = ratelimit.PerSecond(20, 40)
 
+// anyIPv4 has the addresses of neighbours, which need not be global.
+var anyIPv4 = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}
+
 // addAlternates puts our own addresses behind the NAT into the trailers of an
 // indirect bubble: the local one, and behind several NATs the one that the nearest
 // has reserved (RFC 6081 section 5.6.4.1). Without a NAT the mapped address says it
@@ -38,9 +41,8 @@ func (c *Client) addAlternates(t *teredo.Trailers) {
 func (c *Client) bubbleAlternates(e *peer.Entry, f *effort, list []netip.AddrPort, at peer.Instant, out *Out) {
 	mapped := teredo.Mapped(&e.Key)
 	for _, a := range list {
-		allowed := slices.ContainsFunc(c.cfg.Alternates, func(p netip.Prefix) bool { return p.Contains(a.Addr()) })
 		switch {
-		case c.cfg.NoHairpin || a == mapped || !allowed && mapped.Addr() != c.last.mapping.Addr():
+		case a == mapped || !c.mayShareNAT(e, a.Addr()):
 		case !c.isNeighbour(a):
 			c.drop(AlternateRefused)
 		case !c.alternates.Allow(alternatesLimit, c.clock.Time(at)):
@@ -52,10 +54,17 @@ func (c *Client) bubbleAlternates(e *peer.Entry, f *effort, list []netip.AddrPor
 	}
 }
 
+// mayShareNAT reports whether a local address can be that of a peer behind our own NAT.
+func (c *Client) mayShareNAT(e *peer.Entry, a netip.Addr) bool {
+	allowed := func(p netip.Prefix) bool { return p.Contains(a) }
+	return !c.cfg.NoHairpin &&
+		(teredo.Mapped(&e.Key).Addr() == c.last.mapping.Addr() || slices.ContainsFunc(c.cfg.Alternates, allowed))
+}
+
 // isNeighbour reports whether an alternate address can be that of another client:
-// it is neither our own nor a broadcast address, and no service's port. The codec
-// refuses loopback, multicast and reserved addresses.
+// it is neither our own nor a broadcast address, and no service's port.
 func (c *Client) isNeighbour(a netip.AddrPort) bool {
+	unicast := teredo.GlobalCheck{Allow: anyIPv4, Broadcasts: c.global.Broadcasts}
 	return a.Port() >= lowestPort && a.Addr() != c.local.Addr() && a.Addr() != c.last.mapping.Addr() &&
-		!slices.Contains(c.global.Broadcasts, a.Addr())
+		unicast.OK(a.Addr())
 }

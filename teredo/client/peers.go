@@ -50,9 +50,12 @@ const (
 	soliciting              // a silent peer is asked directly
 )
 
+// untrustedShare is the part of the list of peers that those without proof may have.
+const untrustedShare = 4
+
 // newTable makes an empty list of peers.
 func (c *Client) newTable() {
-	c.peers = peer.NewTable[effort](peer.Limits{Peers: c.cfg.MaxPeers, Untrusted: max(c.cfg.MaxPeers/4, 1)},
+	c.peers = peer.NewTable[effort](peer.Limits{Peers: c.cfg.MaxPeers, Untrusted: max(c.cfg.MaxPeers/untrustedShare, 1)},
 		func(e *peer.Entry, f *effort) {
 			c.withdraw(&e.Key)
 			c.discard(f, PeerEvicted)

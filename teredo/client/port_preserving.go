@@ -165,12 +165,25 @@ func answersNonce(f *effort, p packet.IPv6, t *teredo.Trailers) bool {
 // tries with one nonce the first is used, so that the ways of the two ends do not
 // chase each other; the others are only listened to.
 func (c *Client) proveByNonce(e *peer.Entry, f *effort, w way, at peer.Instant, out *Out) {
+	if !c.mayLearn(e, w.to) {
+		c.drop(NotGlobal)
+		return
+	}
 	e.Modern = true
 	if valid(e, at) && f.nonceProved == f.nonceSent && !e.MappedIs(w.to) {
 		f.also = w.to
 		return
 	}
 	c.prove(e, f, w, at, out)
+}
+
+// mayLearn reports whether packets may go to a mapping that a bubble from there proves. Its
+// sender is free to choose it, so it may be only what any bubble of ours goes to.
+func (c *Client) mayLearn(e *peer.Entry, mapping netip.AddrPort) bool {
+	if c.global.OK(mapping.Addr()) {
+		return mapping.Port() >= lowestPort || mapping == teredo.Mapped(&e.Key)
+	}
+	return c.mayShareNAT(e, mapping.Addr()) && c.isNeighbour(mapping)
 }
 
 // alsoAt reports whether a peer was proved at from besides its mapping.

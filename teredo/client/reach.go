@@ -46,11 +46,13 @@ func (c *Client) Reach(dst netip.Addr, now time.Time, out *Out) {
 }
 
 // reached ends the effort for a peer that was proved before, began with Reach,
-// and has been heard since.
+// and has been heard since: a direct response (RFC 4380 section 5.2.6). By a relay
+// it would be none, and a direct way is still sought.
 func (c *Client) reached(e *peer.Entry, f *effort, at peer.Instant) bool {
-	if f.sent == 0 || !e.Trusted() || at.Sub(e.Rx) > retryInterval {
+	if f.carried || f.sent == 0 || !e.Trusted() || at.Sub(e.Rx) > retryInterval {
 		return false
 	}
+	f.made, f.answered = 0, 0
 	c.rest(e, f, at)
 	return true
 }

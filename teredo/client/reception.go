@@ -174,11 +174,13 @@ func (c *Client) receiveFromClient(e *peer.Entry, from netip.AddrPort, p packet.
 		// RFC 4380 makes an entry for everybody who speaks first. But server and
 		// flags of an address are free, so one socket can have enough addresses to
 		// take all places (section 7.3.3).
-		if !c.mayMeet(from.Addr(), at) {
+		if c.mayMeet(from.Addr(), at) {
+			e = c.admit(p.SrcBytes(), at)
+		}
+		if e == nil {
 			c.drop(RateLimited)
 			return
 		}
-		e, _ = c.peers.Insert(p.SrcBytes(), never(at))
 	}
 	c.trust(e, from, at, out)
 	c.answerSolicitation(e, c.peers.Cold(e), trailers, at, out)
@@ -212,6 +214,10 @@ func (c *Client) receiveForeign(e *peer.Entry, from netip.AddrPort, p packet.IPv
 // are accepted as they are, since refusing them would cost connectivity and what
 // is sent back waits for the test anyway (case 6, section 5.2.9).
 func (c *Client) receiveFromNative(e *peer.Entry, from netip.AddrPort, p packet.IPv6, at peer.Instant, out *Out) {
+	if !c.global.OK(from.Addr()) {
+		c.drop(NotGlobal)
+		return
+	}
 	if c.proves(e, p) {
 		c.trust(e, from, at, out)
 		return

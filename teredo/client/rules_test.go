@@ -4,6 +4,7 @@ package client_test
 
 import (
 	"bytes"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -205,6 +206,66 @@ func TestForeignMapping(t *testing.T) {
 	b.now = b.now.Add(time.Second)
 	b.want("a second later it may have moved", b.udp(primaryPort, throughServer(foreign, bubble(peerAddr, b.address(), 5))),
 		"to foreign: bubble with nonce", "to peer's server: bubble with nonce")
+}
+
+// A proof is no reason to send where no bubble of ours would go.
+func TestLearntMapping(t *testing.T) {
+	home := func(c *client.Config) { c.Alternates = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} }
+	alone := func(c *client.Config) { c.NoHairpin = true }
+	for _, tt := range []struct {
+		name   string
+		option option
+		peer   netip.Addr
+		from   string
+		learnt bool
+	}{
+		{"global", nil, peerAddr, "203.0.113.99:4000", true},
+		{"port of a service", nil, peerAddr, "203.0.113.99:53", false},
+		{"local, another public address", nil, peerAddr, "10.0.0.1:4000", false},
+		{"local, in a range that is allowed", home, peerAddr, "10.0.0.1:4000", true},
+		{"local, our public address", nil, neighbour, "10.0.0.1:4000", true},
+		{"local, our public address, switched off", alone, neighbour, "10.0.0.1:4000", false},
+		{"local, port of a service", nil, neighbour, "10.0.0.1:53", false},
+		{"our local address", nil, neighbour, "192.168.1.2:4000", false},
+		{"broadcast", nil, neighbour, "192.168.1.255:4000", false},
+		{"loopback", nil, neighbour, "127.0.0.1:4000", false},
+	} {
+		for _, disguised := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, disguised %v", tt.name, disguised), func(t *testing.T) {
+				var options []option
+				if tt.option != nil {
+					options = append(options, tt.option)
+				}
+				b := newQualified(t, options...)
+				b.c.LocalChanged(local, []netip.Addr{netip.MustParseAddr("192.168.1.255")}, b.now, &b.out)
+				b.ip(data(b.address(), tt.peer, "one"))
+				proof := bubble(tt.peer, b.address(), b.sentNonce())
+				if disguised {
+					b.tick()
+					proof = bubble(tt.peer, packet.IPv6(b.out.UDP[len(b.out.UDP)-1].Payload).Src(), 0)
+				}
+				key := tt.peer.As16()
+				b.udp(primaryPort, throughServer(teredo.Mapped(&key), bubble(tt.peer, b.address(), 7)))
+				got, drop := b.udp(netip.MustParseAddrPort(tt.from), proof), ""
+				want := []string{"to " + tt.from + ": bubble with nonce", "to " + tt.from + ": one"}
+				if !tt.learnt {
+					want, drop = nil, "not_global 1"
+				}
+				b.want("output", got, want...)
+				if got := b.dropped(); got != drop {
+					t.Errorf("dropped %q, want %q", got, drop)
+				}
+			})
+		}
+	}
+	t.Run("relay at a private address", func(t *testing.T) {
+		b := newQualified(t)
+		b.ip(data(b.address(), hostAddr, "one"))
+		b.want("reply", b.udp(nextDoor, b.echoReply()))
+		if got := b.dropped(); got != "not_global 1" {
+			t.Errorf("dropped %q", got)
+		}
+	})
 }
 
 // A peer without nonces, behind a symmetric NAT, answers to the address of the

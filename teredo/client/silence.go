@@ -145,6 +145,7 @@ func (c *Client) Resumed(slept time.Duration, now time.Time, out *Out) {
 		return
 	}
 	c.clock.Epoch = c.clock.Epoch.Add(-slept)
+	c.ageBindings(slept)
 	c.silence = silence{since: now}
 	c.withdrawAll() // its clock stood still too
 	if c.state != Qualified {

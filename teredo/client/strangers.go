@@ -127,12 +127,31 @@ func (c *Client) meetCaller(e *peer.Entry, src *[16]byte, at peer.Instant) (*pee
 	if s.calling >= most {
 		return nil, nil
 	}
-	e, _ = c.peers.Insert(src, never(at))
+	if e == nil {
+		if e = c.admit(src, at); e == nil {
+			return nil, nil
+		}
+	}
 	f := c.warm(e)
 	f.caller = from
 	s.callers.Add(from, 1)
 	s.calling++
 	return e, f
+}
+
+// admit makes the entry of a stranger, or returns nil. All but untrustedShare of the list may
+// be proved peers by then, so that no stranger takes the place of one that the host seeks;
+// beyond that it takes that of a proved peer that has expired.
+func (c *Client) admit(src *[16]byte, at peer.Instant) *peer.Entry {
+	if _, trusted := c.peers.Len(); trusted >= c.cfg.MaxPeers-c.cfg.MaxPeers/untrustedShare {
+		oldest := c.peers.OldestTrusted()
+		if f := c.peers.Cold(oldest); valid(oldest, at) || f != nil && f.phase != resting {
+			return nil
+		}
+		c.peers.Evict(oldest)
+	}
+	e, _ := c.peers.Insert(src, never(at))
+	return e
 }
 
 // leave takes a peer out of the callers: it is proved, or forgotten.

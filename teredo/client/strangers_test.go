@@ -163,6 +163,54 @@ func TestForgedPeersSpareTheTable(t *testing.T) {
 	b.want("to the peer", b.ip(packet.IPv6(data(b.address(), peerAddr, "hi"))), "to peer: hi")
 }
 
+// Whatever fills the list, strangers take no place of a peer that is proved or that the host
+// seeks, by whichever way they come; those that have expired make room.
+func TestFullTableSparesTheHost(t *testing.T) {
+	const places = 640
+	direct := func(b *bench, n int) { b.udp(forged(n), data(callFrom(n, forged(n)), b.address(), "x")) }
+	called := func(b *bench, n int) {
+		b.udp(primaryPort, throughServer(forged(n), bubble(callFrom(n, forged(n)), b.address(), 7)))
+	}
+	carried := func(b *bench, n int) { b.udp(relayAddr, data(callFrom(n, forged(n)), b.address(), "x")) }
+	proved := func(b *bench, n int) {
+		if n < places-3 { // for those that the host will seek
+			b.ip(data(b.address(), netip.AddrFrom16([16]byte{0: 0x20, 1: 1, 2: 0x0d, 3: 0xb8, 14: byte(n >> 8), 15: byte(n)}), "x"))
+			b.udp(relayAddr, b.echoReply())
+		}
+	}
+	friend := callFrom(0, foreign)
+	for _, tt := range []struct {
+		name        string
+		fill, flood func(b *bench, n int)
+	}{
+		{"direct packets", proved, direct},
+		{"bubbles through the server", proved, called},
+		{"carried packets", proved, carried},
+		{"strangers alone", carried, carried},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newQualified(t, fallback(relayAddr), func(c *client.Config) { c.MaxPeers = places })
+			b.bindStep(b.requestNonce())
+			for n := range 2 * places {
+				tt.fill(b, n)
+			}
+			b.now = b.now.Add(31 * time.Second)
+			b.want("a newcomer", b.udp(foreign, data(friend, b.address(), "in")), "host: in")
+			b.ip(data(b.address(), netip.MustParseAddr("2001:db8:1::1"), "one"))
+			reply := b.echoReply()
+			b.ip(data(b.address(), peerAddr, "two"))
+			b.ip(data(b.address(), netip.MustParseAddr("2001:db8:1::2"), "three"))
+			for n := range 2 * places {
+				b.now = b.now.Add(time.Millisecond)
+				tt.flood(b, 2*places+n)
+			}
+			b.want("reply of the host", b.udp(relayAddr, reply), "to relay: one")
+			b.want("answer of the client", b.udp(peerMapping, bubble(peerAddr, b.address(), 0)), "to peer: two")
+			b.want("to the newcomer", b.ip(data(b.address(), friend, "out")), "to foreign: out")
+		})
+	}
+}
+
 // What goes to one IPv4 address, by the mapped address and by the server that strangers
 // name, keeps its limit when they announce ports of their own, behind every NAT of ours.
 func TestPortsBesideAFlood(t *testing.T) {

@@ -137,6 +137,27 @@ func TestProbeTimers(t *testing.T) {
 	}
 }
 
+// After a sleep the client knows that its relay has forgotten it, and packets wait
+// for the new binding.
+func TestResumedBindsAgain(t *testing.T) {
+	w, c := carryWorld(t)
+	a := w.withFallback(nattest.NewNAT(nattest.SymmetricRandom, natA), relayAddr, watchful)
+	b := w.withFallback(nattest.NewNAT(nattest.SymmetricRandom, natB), relayAddr, watchful)
+	pingPair(w, a, b)
+	was := len(a.got)
+	c.ahead = time.Hour
+	for _, n := range []*clientNode{a, b} {
+		n.do(func(now time.Time, out *client.Out) { n.engine.Resumed(time.Hour, now, out) })
+	}
+	if a.bound() {
+		t.Error("bound after an hour of sleep")
+	}
+	a.say(b.address(), "ping")
+	if !w.net.RunUntil(5*time.Second, func() bool { return len(a.got) > was }) || !a.bound() {
+		t.Errorf("bound again: %v; %d errors; dropped %s", a.bound(), a.errors, a.dropped())
+	}
+}
+
 // After a sleep the address is examined at once, and peers are proved again.
 func TestResumed(t *testing.T) {
 	eachPath(t, func(t *testing.T, all ...option) {
@@ -211,5 +232,27 @@ func TestReach(t *testing.T) {
 	a.say(hostAddr, "ping")
 	if n := a.engine.Stats().EchoTests; n != tests || !w.net.RunUntil(time.Second, func() bool { return len(a.got) == 1 }) {
 		t.Errorf("the packet waited: %d tests more, got %q", n-tests, a.got)
+	}
+}
+
+// A client is kept in reach for as long as it answers: such bubbles have no limit (RFC
+// 4380 section 5.2.6).
+func TestReachClient(t *testing.T) {
+	w := newWorld(t)
+	a := w.qualified(nattest.NewNAT(nattest.PortRestricted, natA))
+	b := w.qualified(nattest.NewNAT(nattest.PortRestricted, natB))
+	for range 36 {
+		a.do(func(now time.Time, out *client.Out) { a.engine.Reach(b.address(), now, out) })
+		w.net.Run(10 * time.Second)
+		a.engine.Peers(1, func(p client.Peer) {
+			if silent := w.net.Now().Sub(p.Received); !p.Trusted || silent >= 30*time.Second {
+				t.Fatalf("the way is not proved, or not for %v", silent)
+			}
+		})
+	}
+	bubbles := a.engine.Stats().DirectBubbles
+	a.say(b.address(), "ping")
+	if n := a.engine.Stats().DirectBubbles; n != bubbles || !w.net.RunUntil(time.Second, func() bool { return len(a.got) == 1 }) {
+		t.Errorf("the packet waited: %d bubbles more, got %q", n-bubbles, a.got)
 	}
 }

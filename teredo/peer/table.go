@@ -144,13 +144,14 @@ func (t *Table[C]) makeRoom() {
 	all := t.trusted.len + t.untrusted.len
 	switch {
 	case t.untrusted.len >= t.limits.Untrusted, all >= t.limits.Peers && t.untrusted.len > 0:
-		t.evict(t.entry(t.untrusted.oldest))
+		t.Evict(t.entry(t.untrusted.oldest))
 	case all >= t.limits.Peers:
-		t.evict(t.entry(t.trusted.oldest))
+		t.Evict(t.entry(t.trusted.oldest))
 	}
 }
 
-func (t *Table[C]) evict(e *Entry) {
+// Evict deletes an entry that loses its place to another.
+func (t *Table[C]) Evict(e *Entry) {
 	t.evictions++
 	if t.onEvict != nil {
 		t.onEvict(e, t.Cold(e))
@@ -186,7 +187,7 @@ func (t *Table[C]) setTrusted(e *Entry, trusted bool) {
 	e.trusted = trusted
 	t.ages(e).pushNewest(t, e)
 	if t.untrusted.len > t.limits.Untrusted {
-		t.evict(t.entry(t.untrusted.oldest))
+		t.Evict(t.entry(t.untrusted.oldest))
 	}
 }
 
