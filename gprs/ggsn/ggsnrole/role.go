@@ -102,7 +102,7 @@ func (s *Settings) keys() []key.Key {
 		key.Of("state_file", &s.StateFile, "", key.Optional(key.File), key.Restart,
 			"File of these, and of the restart counter. Empty: /var/lib/isthmus/NAME.ggsn.state."),
 		key.Of("max_authorizing", &s.MaxAuthorizing, std.Limits.Waiting, key.Integer[int](1, maxContexts), key.Live,
-			"Requests that wait for RADIUS servers at a time; the next one is refused with cause 199."),
+			"Requests that wait for RADIUS servers at a time, half of them of one SGSN alone; the next one is refused with cause 199."),
 		key.Tables("apn", &s.APNs, "access point", `{ name = "internet", pool6 = ["2001:db8:6000::/40"] }`, (*APN).keys, key.Live,
 			"Access points that terminals may ask for: networks, with the addresses there. A section for each.").MustFill(),
 	})
