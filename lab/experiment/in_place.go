@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -27,6 +28,8 @@ const (
 	placedShort  = 5 * time.Millisecond  // of the short form
 	placedJoined = 5 * time.Minute       // bounds the wait for classes of routes
 	placedWarm   = 60 * time.Millisecond // brings back what the other ways have put out of the caches
+	// placedSettled, before that, brings back what changes of routes have.
+	placedSettled = 2 * placedWarm
 )
 
 // placedWays take turns.
@@ -84,6 +87,8 @@ type placedWorld struct {
 	frames func(p *place, d direction, m mix) []load.Peer
 	// close ends all.
 	close func()
+	// changing says whether routes are to change that no packet takes.
+	changing atomic.Bool
 }
 
 // place is one way of it.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
@@ -27,7 +26,8 @@ type placedBench struct {
 }
 
 // rows measures all rows: those of the crowds, and beside the crowd in question those that
-// take its cost apart.
+// take its cost apart. Few hosts and as many as in question are measured while other routes
+// change too.
 func (b *placedBench) rows(ctx context.Context) error {
 	for _, n := range b.form.crowds {
 		b.env.Step("%d %s", n, b.entries)
@@ -35,12 +35,16 @@ func (b *placedBench) rows(ctx context.Context) error {
 			return err
 		}
 		for _, d := range []direction{toIPv4, toIPv6} {
-			if err := b.row(ctx, &placedRow{direction: d, label: fmt.Sprint(n), crowd: n}, mix{entries: n, hosts: n}); err != nil {
+			rows := []*placedRow{{direction: d, label: fmt.Sprint(n), crowd: n}}
+			if n == b.form.few || n == b.form.apart {
+				rows = append(rows, &placedRow{direction: d, label: fmt.Sprintf("%d, %d other routes change a second", n, churnRate), rest: rows[0]})
+			}
+			if err := b.measure(ctx, mix{entries: n, hosts: n}, rows...); err != nil {
 				return err
 			}
 		}
 		if n == b.form.apart {
-			if err := errors.Join(b.apart(ctx), b.churned(ctx, b.form.few), b.churned(ctx, n)); err != nil {
+			if err := b.apart(ctx); err != nil {
 				return err
 			}
 		}
@@ -60,7 +64,7 @@ func (b *placedBench) apart(ctx context.Context) error {
 			{fmt.Sprintf("%d, to %d hosts", n, few), mix{entries: n, hosts: few}},
 			{fmt.Sprintf("1, to %d hosts", n), mix{entries: 1, hosts: n}},
 		} {
-			if err := b.row(ctx, &placedRow{direction: d, label: c.label}, c.mix); err != nil {
+			if err := b.measure(ctx, c.mix, &placedRow{direction: d, label: c.label}); err != nil {
 				return err
 			}
 		}
@@ -76,25 +80,9 @@ func (b *placedBench) joined(ctx context.Context, n int) error {
 		err = b.awaitJoined(ctx)
 	}
 	if err == nil {
-		err = b.row(ctx, &placedRow{direction: toIPv4, label: fmt.Sprintf("%d, one route for all hosts", n)}, mix{entries: n, hosts: n})
+		err = b.measure(ctx, mix{entries: n, hosts: n}, &placedRow{direction: toIPv4, label: fmt.Sprintf("%d, one route for all hosts", n)})
 	}
 	return errors.Join(err, b.eachRouter((*place).splitRoutes))
-}
-
-// churned measures hosts while other routes change.
-func (b *placedBench) churned(ctx context.Context, n int) error {
-	b.env.Step("%d hosts while %d other routes change a second", n, churnRate)
-	stop, err := b.churn(ctx)
-	if err != nil {
-		return err
-	}
-	for _, d := range []direction{toIPv4, toIPv6} {
-		if err == nil {
-			label := fmt.Sprintf("%d, %d other routes change a second", n, churnRate)
-			err = b.row(ctx, &placedRow{direction: d, label: label, churned: n}, mix{entries: n, hosts: n})
-		}
-	}
-	return errors.Join(err, stop())
 }
 
 // placedRow is what was measured of a direction and a mix.
@@ -102,18 +90,18 @@ type placedRow struct {
 	direction direction
 	label     string
 	crowd     int               // of the rows that differ in it alone, else 0
-	churned   int               // hosts, of a row with changes of routes, else 0
+	rest      *placedRow        // of a row with changes of routes: the one without, else nil
 	passed    map[way][]float64 // packets per second
 	receiving map[way][]float64 // nanoseconds a packet that all receiving takes
 	program   map[way][]float64 // nanoseconds a packet that the program takes
 }
 
-// row measures a row, each way in turn; where the role has no such mix there is none.
-func (b *placedBench) row(ctx context.Context, r *placedRow, m mix) error {
-	r.passed, r.receiving, r.program = map[way][]float64{}, map[way][]float64{}, map[way][]float64{}
+// measure measures rows of one direction and mix, each way and each row in turn; where the
+// role has no such mix there is none.
+func (b *placedBench) measure(ctx context.Context, m mix, rows ...*placedRow) (err error) {
 	before := map[way]taken{}
 	for _, p := range b.places {
-		frames := b.frames(p, r.direction, m)
+		frames := b.frames(p, rows[0].direction, m)
 		if frames == nil {
 			return nil
 		}
@@ -121,24 +109,52 @@ func (b *placedBench) row(ctx context.Context, r *placedRow, m mix) error {
 		if !p.way.ours() {
 			continue
 		}
-		var err error
 		if before[p.way], err = p.counts(ctx); err != nil {
 			return err
 		}
 	}
+	if len(rows) > 1 {
+		stop := b.churn(ctx)
+		defer func() { err = errors.Join(err, stop()) }()
+	}
+	for _, r := range rows {
+		r.passed, r.receiving, r.program = map[way][]float64{}, map[way][]float64{}, map[way][]float64{}
+	}
 	for round := range b.form.rounds {
-		for i := range b.places {
-			if err := errors.Join(ctx.Err(), b.slice(r, b.places[(i+round)%len(b.places)])); err != nil {
+		for _, r := range rows {
+			if err := b.round(ctx, r, round, len(rows) > 1); err != nil {
 				return err
 			}
 		}
-		if err := b.timed(ctx, r); err != nil {
+	}
+	return b.judge(ctx, before, rows)
+}
+
+// round measures a row once, each way in turn. Where rows differ in whether routes change,
+// each way has the time to look them up again before it is measured at rest.
+func (b *placedBench) round(ctx context.Context, r *placedRow, round int, changes bool) error {
+	b.changing.Store(r.rest != nil)
+	for i := range b.places {
+		p := b.places[(i+round)%len(b.places)]
+		if changes && r.rest == nil && b.form.warm > 0 {
+			if _, err := b.load(p, r.direction, placedSettled); err != nil {
+				return err
+			}
+		}
+		if err := errors.Join(ctx.Err(), b.slice(r, p)); err != nil {
 			return err
 		}
 	}
+	return b.timed(ctx, r)
+}
+
+// judge notes what has failed.
+func (b *placedBench) judge(ctx context.Context, before map[way]taken, rows []*placedRow) error {
 	for _, p := range b.places {
-		if report.Measured(r.passed[p.way]...).Median() == 0 {
-			b.rep.Fault("%s passed nothing, %s, %s %s", p.way.title, r.direction, r.label, b.entries)
+		for _, r := range rows {
+			if report.Measured(r.passed[p.way]...).Median() == 0 {
+				b.rep.Fault("%s passed nothing, %s, %s %s", p.way.title, r.direction, r.label, b.entries)
+			}
 		}
 		if p.way.ours() {
 			now, err := p.counts(ctx)
@@ -148,19 +164,8 @@ func (b *placedBench) row(ctx context.Context, r *placedRow, m mix) error {
 			now.since(before[p.way]).judge(p.way, b.rep)
 		}
 	}
-	b.done = append(b.done, r)
+	b.done = append(b.done, rows...)
 	return nil
-}
-
-// atRest returns the row of as many hosts while no route changes; nil if there is none.
-func (b *placedBench) atRest(r *placedRow) *placedRow {
-	i := slices.IndexFunc(b.done, func(x *placedRow) bool {
-		return r.churned > 0 && x.crowd == r.churned && x.direction == r.direction
-	})
-	if i < 0 {
-		return nil
-	}
-	return b.done[i]
 }
 
 // load sends for so long.

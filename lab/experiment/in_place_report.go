@@ -54,16 +54,16 @@ func (b *placedBench) describe(timing float64) {
 	b.rep.AddChart(report.Chart{Name: "apart", Title: fmt.Sprintf("What the programs take for a packet in place, with %d %s and otherwise", b.form.apart, b.entries), Bars: apart})
 }
 
-// changes adds what changes of other routes leave of the rates of a row, each way's own.
+// changes adds what changes of other routes leave of the rates of a row, each way's own, of
+// the same round.
 func (b *placedBench) changes(r *placedRow) {
-	rest := b.atRest(r)
-	if rest == nil {
+	if r.rest == nil {
 		return
 	}
 	for _, w := range placedWays {
 		b.rep.Figures = append(b.rep.Figures, report.Figure{
-			Name:     fmt.Sprintf("%s, %d, %s: %d route changes a second / at rest, packets per second", r.direction, r.churned, w.title, churnRate),
-			Decimals: 2, Isthmus: report.Measured(pairs(rest.passed[w], r.passed[w])...),
+			Name:     fmt.Sprintf("%s, %d, %s: %d route changes a second / at rest, packets per second", r.direction, r.rest.crowd, w.title, churnRate),
+			Decimals: 2, Isthmus: report.Measured(pairs(r.rest.passed[w], r.passed[w])...),
 		})
 	}
 }

@@ -10,9 +10,11 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/load"
@@ -105,25 +107,22 @@ func (w *placedWorld) eachRouter(change func(*place)) error {
 	return errors.Join(errs...)
 }
 
-// churn changes routes on each router that no packet takes, until it is stopped.
-func (w *placedWorld) churn(ctx context.Context) (stop func() error, err error) {
+// churn changes routes on each router that no packet takes, while they are to change, until
+// it is stopped.
+func (w *placedWorld) churn(ctx context.Context) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan error, len(w.places))
+	var running errgroup.Group
 	for _, p := range w.places {
-		go func() { ended <- p.churn(ctx) }()
+		running.Go(func() error { return p.churn(ctx, &w.changing) })
 	}
 	return func() error {
 		cancel()
-		var errs []error
-		for range w.places {
-			errs = append(errs, <-ended)
-		}
-		return errors.Join(errs...)
-	}, nil
+		return running.Wait()
+	}
 }
 
 // churn is that of one router, half of it in each family.
-func (p *place) churn(ctx context.Context) error {
+func (p *place) churn(ctx context.Context, changing *atomic.Bool) error {
 	var handle *netlink.Handle
 	err := p.router.Do(func() (err error) {
 		handle, err = netlink.NewHandle()
@@ -147,7 +146,15 @@ func (p *place) churn(ctx context.Context) error {
 	}
 	every := time.NewTicker(time.Second / churnRate)
 	defer every.Stop()
-	for i := 0; ; i++ {
+	for i := 0; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-every.C:
+		}
+		if !changing.Load() {
+			continue
+		}
 		change := handle.RouteReplace
 		if i/len(routes)%2 == 1 {
 			change = handle.RouteDel
@@ -155,10 +162,6 @@ func (p *place) churn(ctx context.Context) error {
 		if err := change(routes[i%len(routes)]); err != nil {
 			return fmt.Errorf("a route cannot be changed: %w", err)
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-every.C:
-		}
+		i++
 	}
 }
