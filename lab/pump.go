@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"sync"
 	"time"
@@ -91,8 +92,10 @@ func addProcessors(n int) {
 }
 
 // preferThread makes the thread wake on time, as far as the system allows:
-// without the right to it the wire works with more variation.
+// without the right to it the wire works with more variation. Its name is what a count of
+// CPU time tells the medium by (load.Usage), which is no one's work.
 func preferThread() {
+	_ = os.WriteFile("/proc/thread-self/comm", []byte("wire"), 0)
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}, 0)
 }

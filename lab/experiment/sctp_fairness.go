@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
@@ -73,22 +74,28 @@ func runSCTPFairness(ctx context.Context, e *lab.Env) (err error) {
 	if rounds < fairRounds {
 		warm, length = sctpShort, sctpShort
 	}
-	shares, rates := make([][]float64, len(fairPairs)), make([][]float64, len(fairPairs))
+	shares, rates, costs := make([][]float64, len(fairPairs)), make([][]float64, len(fairPairs)), make([][]float64, len(fairPairs))
 	e.Step("%d rounds of %v of each pair of flows", rounds, length)
 	err = inTurn(ctx, rounds, len(fairPairs), func(round, at int) error {
-		share, rate, err := n.share(ctx, fairPairs[at], round%2 == 1, warm, length)
+		share, both, err := n.share(ctx, fairPairs[at], round%2 == 1, warm, length)
 		if err != nil {
 			return fmt.Errorf("%s: %w", fairPairs[at].name, err)
 		}
-		shares[at], rates[at] = append(shares[at], share), append(rates[at], rate)
+		shares[at], rates[at] = append(shares[at], share), append(rates[at], both.rate)
+		if both.cpu > 0 {
+			costs[at] = append(costs[at], both.cpu)
+		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	table := report.Table{Title: "both flows together, Mbit/s of data: median (lowest to highest)", Columns: []string{"pair", "Mbit/s"}}
+	table := report.Table{
+		Title: "both flows together: median (lowest to highest)", Columns: []string{"pair", "data, Mbit/s", "CPU a packet, microseconds"},
+		Notes: []string{fmt.Sprintf("CPU is what both ends of both flows need for each %d octets of data, receiving in the kernel and acknowledgements included.", sctpLossySize)},
+	}
 	for i, p := range fairPairs {
-		table.Rows = append(table.Rows, []string{p.name, spread(rates[i], 1)})
+		table.Rows = append(table.Rows, []string{p.name, spread(rates[i], 1), spread(costs[i], 1)})
 		rep.Figures = append(rep.Figures, p.result(shares[i]))
 	}
 	rep.Tables = append(rep.Tables, table)
@@ -106,10 +113,11 @@ func (p *fairPair) result(shares []float64) report.Figure {
 	return f
 }
 
-// share measures what the first of two flows takes of what both do, in percent, and that in Mbit/s.
-func (n *sctpNet) share(ctx context.Context, p fairPair, otherFirst bool, warm, length time.Duration) (percent, rate float64, err error) {
+// share measures what the first of two flows takes of what both do, in percent, and what both come to.
+func (n *sctpNet) share(ctx context.Context, p fairPair, otherFirst bool, warm, length time.Duration) (percent float64, both flowed, err error) {
 	makers := [2]sctpMaker{p.one, p.other}
 	var flows [2]sctpFlow
+	pids := []int{os.Getpid()}
 	for i := range flows {
 		at := i
 		if otherFirst {
@@ -117,35 +125,34 @@ func (n *sctpNet) share(ctx context.Context, p fairPair, otherFirst bool, warm, 
 		}
 		f, err := makers[at].start(n, ctx, sctpLossySize)
 		if err != nil {
-			return 0, 0, fmt.Errorf("%s: %w", makers[at].title, err)
+			return 0, both, fmt.Errorf("%s: %w", makers[at].title, err)
 		}
 		defer closing(&err, f.stop)
-		flows[at] = f
+		flows[at], pids = f, append(pids, f.pids()...)
 	}
-	var octets [2]int
-	var seconds float64
+	u, err := countCPU(pids...)
+	if err != nil {
+		return 0, both, err
+	}
+	defer u.close()
+	var before, after [2]mark
 	for i, f := range flows {
-		before, err := n.mark(ctx, f, nil, warm*time.Duration(1-i))
-		if err != nil {
-			return 0, 0, err
+		if before[i], err = n.mark(ctx, f, u, warm*time.Duration(1-i)); err != nil {
+			return 0, both, err
 		}
-		octets[i], seconds = -before.octets, -float64(before.at.UnixNano())/1e9
 	}
 	for i, f := range flows {
-		after, err := n.mark(ctx, f, nil, length*time.Duration(1-i))
-		if err != nil {
-			return 0, 0, err
-		}
-		octets[i] += after.octets
-		if i == 1 {
-			seconds += float64(after.at.UnixNano()) / 1e9
+		if after[i], err = n.mark(ctx, f, u, length*time.Duration(1-i)); err != nil {
+			return 0, both, err
 		}
 	}
-	both := float64(octets[0] + octets[1])
-	if both <= 0 {
-		return 0, 0, errors.New("nothing has come by either flow")
+	one, other := after[0].octets-before[0].octets, after[1].octets-before[1].octets
+	if one+other <= 0 {
+		return 0, both, errors.New("nothing has come by either flow")
 	}
-	return 100 * float64(octets[0]) / both, both * 8 / seconds / 1e6, nil
+	first, last := before[1], after[1]
+	first.octets, last.octets = 0, one+other
+	return 100 * float64(one) / float64(one+other), first.until(last, sctpLossySize), nil
 }
 
 // tcpFlow is a connection of the kernel's TCP.

@@ -241,13 +241,7 @@ func (n *sctpNet) measureFlow(ctx context.Context, by sctpMaker, size int, warm,
 	if err != nil {
 		return r, fmt.Errorf("%s: %w", by.title, err)
 	}
-	octets := after.octets - before.octets
-	r.rate = float64(octets) * 8 / after.at.Sub(before.at).Seconds() / 1e6
-	if octets > 0 {
-		packets := float64(octets) / float64(size) * float64(packetsOf(size))
-		r.cpu = float64(after.used-before.used) / float64(time.Microsecond) / packets
-	}
-	return r, nil
+	return before.until(after, size), nil
 }
 
 // packetsOf is how many packets a message fills: the headers of IPv6, UDP and SCTP, and that of a DATA chunk go off.
@@ -261,6 +255,17 @@ type mark struct {
 	at     time.Time
 	octets int
 	used   time.Duration
+}
+
+// until is what a flow of messages of that size came to between two marks.
+func (m mark) until(after mark, size int) (r flowed) {
+	octets := float64(after.octets - m.octets)
+	r.rate = octets * 8 / after.at.Sub(m.at).Seconds() / 1e6
+	if octets > 0 {
+		packets := octets / float64(size) * float64(packetsOf(size))
+		r.cpu = float64(after.used-m.used) / float64(time.Microsecond) / packets
+	}
+	return r
 }
 
 // mark waits, and looks at a flow.

@@ -52,7 +52,7 @@ func runSCTPThroughput(ctx context.Context, e *lab.Env) (err error) {
 		Experiment: sctpThroughputName, Title: "Messages by SCTP in UDP, by one association", Peer: "usrsctp",
 		Notes: []string{
 			fmt.Sprintf("Both have %d MiB of buffer at each end, packets of %d octets and %d streams. Ratios are those of associations that followed each other: median (lowest to highest).", sctpBuffer>>20, sctpMTU, sctpStreams),
-			"CPU is all that both ends need for each packet of data, receiving in the kernel and acknowledgements included. With offloads, packets that are handed to the kernel together cross the cable together.",
+			"CPU is all that both ends need for each packet of data, receiving in the kernel and acknowledgements included; what a line needs is not in it. With offloads, packets that are handed to the kernel together cross the cable together.",
 			fmt.Sprintf("The line has %d Mbit/s and %v each way, and loses packets at random in both directions.", int(sctpRate/1e6), sctpDelay),
 		},
 	}
@@ -60,12 +60,22 @@ func runSCTPThroughput(ctx context.Context, e *lab.Env) (err error) {
 	if e.Runs > 0 {
 		rounds = e.Runs
 	}
-	if err := sctpBare(ctx, e, rep, l, rounds); err != nil {
+	cpu := report.Table{Title: "microseconds of CPU a packet: median (lowest to highest)", Columns: []string{"messages"}}
+	for _, by := range sctpMakers {
+		cpu.Columns = append(cpu.Columns, by.title)
+	}
+	bare, err := sctpBare(ctx, e, rep, l, rounds)
+	if err != nil {
 		return err
 	}
-	if err := sctpLossy(ctx, e, rep, l, rounds); err != nil {
+	lossy, err := sctpLossy(ctx, e, rep, l, rounds)
+	if err != nil {
 		return err
 	}
+	for _, r := range append(bare, lossy...) {
+		cpu.Rows = append(cpu.Rows, []string{r.label, spread(r.cpu[0], 2), spread(r.cpu[1], 2)})
+	}
+	rep.Tables = append(rep.Tables, cpu)
 	return finish(e, rep)
 }
 
@@ -109,39 +119,32 @@ func (r *sctpRow) figures(figure string) []report.Figure {
 }
 
 // sctpBare measures over a bare cable, where the machine is the limit.
-func sctpBare(ctx context.Context, e *lab.Env, rep *report.Report, l *lab.Lab, rounds int) error {
+func sctpBare(ctx context.Context, e *lab.Env, rep *report.Report, l *lab.Lab, rounds int) (rows []*sctpRow, err error) {
 	n, err := newSCTPNet(e, l, "bare", func(left, right *lab.Node) error {
 		l.Link(left, "eth0", right, "eth0")
 		return l.Err()
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	b := sctpBareResults{
-		cpu:  report.Table{Title: "microseconds of CPU a packet: median (lowest to highest)", Columns: []string{"messages"}},
-		bars: &report.Bars{Unit: "Mbit/s"},
-	}
-	for _, by := range sctpMakers {
-		b.cpu.Columns = append(b.cpu.Columns, by.title)
-	}
+	bars := &report.Bars{Unit: "Mbit/s"}
 	for _, kind := range []cables{withOffloads, asWires} {
 		if err := n.recable(rep, kind); err != nil {
-			return err
+			return nil, err
 		}
 		for _, size := range sctpSizes {
 			label := fmt.Sprintf("messages of %d octets, %s", size, kind)
 			warm, length := sctpLength(rounds, sctpWarm, sctpSlice)
 			r, err := n.measureMakers(ctx, label, size, rounds, warm, length)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			rep.Figures = append(rep.Figures, r.figures(figureSCTPRate)...)
-			b.add(r)
+			rows, bars.Groups = append(rows, r), append(bars.Groups, r.bars())
 		}
 	}
-	rep.Tables = append(rep.Tables, b.cpu)
-	rep.AddChart(report.Chart{Name: "sctp", Title: "Messages by SCTP over a bare cable, Mbit/s", Bars: b.bars})
-	return nil
+	rep.AddChart(report.Chart{Name: "sctp", Title: "Messages by SCTP over a bare cable, Mbit/s", Bars: bars})
+	return rows, nil
 }
 
 // recable switches off what a cable of that kind does not do.
@@ -159,23 +162,17 @@ func (n *sctpNet) recable(rep *report.Report, kind cables) error {
 	return err
 }
 
-// sctpBareResults is what rows over a bare cable are shown by.
-type sctpBareResults struct {
-	cpu  report.Table
-	bars *report.Bars
-}
-
-func (b *sctpBareResults) add(r *sctpRow) {
-	row, group := []string{r.label}, report.Group{Label: r.label}
+// bars are the rates of a row, drawn.
+func (r *sctpRow) bars() report.Group {
+	group := report.Group{Label: r.label}
 	for i, by := range sctpMakers {
-		row = append(row, spread(r.cpu[i], 2))
 		group.Bars = append(group.Bars, report.Bar{Name: by.title, Role: by.role, Value: report.Measured(r.rate[i]...)})
 	}
-	b.cpu.Rows, b.bars.Groups = append(b.cpu.Rows, row), append(b.bars.Groups, group)
+	return group
 }
 
 // sctpLossy measures over lines that lose packets.
-func sctpLossy(ctx context.Context, e *lab.Env, rep *report.Report, l *lab.Lab, rounds int) error {
+func sctpLossy(ctx context.Context, e *lab.Env, rep *report.Report, l *lab.Lab, rounds int) (rows []*sctpRow, err error) {
 	warm, length := sctpLength(rounds, sctpLossyWarm, sctpLossySlice)
 	for i, loss := range sctpLosses {
 		lane := lab.LaneConfig{Rate: sctpRate, Delay: sctpDelay, Loss: loss}
@@ -184,13 +181,13 @@ func sctpLossy(ctx context.Context, e *lab.Env, rep *report.Report, l *lab.Lab, 
 			return err
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		r, err := n.measureMakers(ctx, fmt.Sprintf("%.1f %% lost", 100*loss), sctpLossySize, rounds, warm, length)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		rep.Figures = append(rep.Figures, r.figures(figureSCTPLossy)...)
+		rep.Figures, rows = append(rep.Figures, r.figures(figureSCTPLossy)...), append(rows, r)
 	}
-	return nil
+	return rows, nil
 }

@@ -174,6 +174,7 @@ func (f *transportsFound) measureWLAN(ctx context.Context, l *transportLab, form
 	if err != nil {
 		return err
 	}
+	n.counted = true
 	f.wlan = newTransportCells(form.wlan)
 	for i, kilobytes := range form.wlan {
 		l.env.Step("WLAN, terminal to server: %d kB/s, %v of each", kilobytes, form.wlanTime)

@@ -85,6 +85,7 @@ type transportNet struct {
 	ue, server *lab.Node
 	dir        string
 	flows      int
+	counted    bool // the time of the processor, since no other flow goes on
 }
 
 // net draws one.
@@ -104,6 +105,7 @@ type carried struct {
 	traffic.Stats
 	late        time.Duration // of the sender, behind its schedule: the mean
 	sent, twice uint64        // chunks of SCTP, of the whole flow: that were sent first, and that came once more than needed
+	cpu         float64       // microseconds of all CPUs for each message of the whole flow, 0 if no one counts
 }
 
 // flowSink takes what comes, but for the messages that were sent in the first while.
@@ -205,6 +207,22 @@ func (n *transportNet) carry(ctx context.Context, t transport, f traffic.Flow, s
 	return t.carry(n, ctx, t, f, skip)
 }
 
+// send has our generator send the flow, and waits for its end; processes are those that carry it beside us.
+func (n *transportNet) send(ctx context.Context, f traffic.Flow, by net.Conn, sink *flowSink, processes ...int) (sent traffic.Sent, cpu float64, err error) {
+	var u *usage
+	if n.counted {
+		if u, err = countCPU(append(processes, os.Getpid())...); err != nil {
+			return sent, 0, err
+		}
+		defer u.close()
+	}
+	before := u.time()
+	if sent, err = f.Send(ctx, by); err == nil {
+		err = sink.awaitEnd(ctx, f.Duration)
+	}
+	return sent, float64(u.time()-before) / float64(time.Microsecond) / float64(max(sent.Messages, 1)), err
+}
+
 // carryByUs has our generator send the flow, by the kernel or by package sctp.
 func (n *transportNet) carryByUs(ctx context.Context, t transport, f traffic.Flow, skip time.Duration) (c carried, err error) {
 	o := traffic.Options{Congestion: tcpControl, SCTP: sctpTransport()}
@@ -219,11 +237,8 @@ func (n *transportNet) carryByUs(ctx context.Context, t transport, f traffic.Flo
 		return c, err
 	}
 	defer conn.Close()
-	sent, err := f.Send(ctx, conn)
+	sent, cpu, err := n.send(ctx, f, conn, sink)
 	if err != nil {
-		return c, err
-	}
-	if err := sink.awaitEnd(ctx, f.Duration); err != nil {
 		return c, err
 	}
 	if a, ok := conn.(*sctp.Conn); ok {
@@ -235,7 +250,7 @@ func (n *transportNet) carryByUs(ctx context.Context, t transport, f traffic.Flo
 	if t.protocol == traffic.UDP { // the others lose nothing
 		sink.meter.End(uint32(max(sent.Messages-int(sink.base), 0)))
 	}
-	c.Stats, c.late = sink.meter.Stats, sent.Late
+	c.Stats, c.late, c.cpu = sink.meter.Stats, sent.Late, cpu
 	return c, err
 }
 

@@ -87,11 +87,8 @@ func (n *transportNet) carryByUsrsctp(ctx context.Context, _ transport, f traffi
 	sink := newFlowSink(skip)
 	var receiving errgroup.Group
 	p.receive(&receiving, sink)
-	sent, err := f.Send(ctx, p.source.Messages)
+	sent, cpu, err := n.send(ctx, f, p.source.Messages, sink, p.source.PID(), p.sink.PID())
 	if err != nil {
-		return c, err
-	}
-	if err := sink.awaitEnd(ctx, f.Duration); err != nil {
 		return c, err
 	}
 	if c.sent, c.twice, err = p.finish(ctx); err != nil {
@@ -100,6 +97,6 @@ func (n *transportNet) carryByUsrsctp(ctx context.Context, _ transport, f traffi
 	if err := receiving.Wait(); err != nil {
 		return c, err
 	}
-	c.Stats, c.late = sink.meter.Stats, sent.Late
+	c.Stats, c.late, c.cpu = sink.meter.Stats, sent.Late, cpu
 	return c, nil
 }

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/isthmus-net/isthmus/lab/report"
 )
 
@@ -38,7 +40,7 @@ func streamForm(runs int) (rounds int, length time.Duration) {
 // streamed is what one stream came to.
 type streamed struct {
 	rate float64 // Mbit/s at the receiver
-	cpu  float64 // microseconds for each Mbyte, 0 if no one counts
+	cpu  float64 // microseconds for each segment, 0 if no one counts
 }
 
 // spent is the CPU of a stream, or that no one has counted it.
@@ -49,8 +51,8 @@ func (s streamed) spent() report.Value {
 	return report.Measured(s.cpu)
 }
 
-// sendStream sends over a connection for so long, once the window has grown, and closes both
-// ends.
+// sendStream sends over a connection of TCP for so long, once the window has grown, and closes
+// both ends.
 func sendStream(ctx context.Context, out, in net.Conn, length time.Duration, u *usage) (s streamed, err error) {
 	hangUp := func() {
 		in.Close()
@@ -61,18 +63,35 @@ func sendStream(ctx context.Context, out, in net.Conn, length time.Duration, u *
 	before := u.time()
 	poured, enough := make(chan error, 1), make(chan struct{})
 	go func() { poured <- pour(out, length, enough) }()
-	n, all, took, err := drink(in, length, sync.OnceFunc(func() { close(enough) }))
+	n, took, err := drink(in, length, sync.OnceFunc(func() { close(enough) }))
 	if err := errors.Join(err, <-poured); err != nil {
 		return s, err
 	}
 	cpu := float64(u.time()-before) / float64(time.Microsecond)
-	return streamed{rate: float64(n) * 8 / took.Seconds() / 1e6, cpu: cpu / (float64(all) / 1e6)}, nil
+	segments, err := segmentsOf(out)
+	return streamed{rate: float64(n) * 8 / took.Seconds() / 1e6, cpu: cpu / float64(segments)}, err
+}
+
+// segmentsOf is how many segments with data TCP has sent by a connection: each by itself, also of
+// those that went to the device as one frame.
+func segmentsOf(c net.Conn) (segments uint32, err error) {
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	failed := raw.Control(func(fd uintptr) {
+		var info *unix.TCPInfo
+		if info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			segments = info.Data_segs_out
+		}
+	})
+	return segments, errors.Join(err, failed)
 }
 
 // pour sends until the receiver has counted enough. It ends first, so that nothing
 // is sent to a receiver that has gone.
-func pour(out net.Conn, length time.Duration, enough <-chan struct{}) error {
-	defer out.Close()
+func pour(out net.Conn, length time.Duration, enough <-chan struct{}) (err error) {
+	defer closing(&err, out.(*net.TCPConn).CloseWrite)
 	if err := out.SetWriteDeadline(time.Now().Add(length + daemonStart)); err != nil {
 		return err
 	}
@@ -90,23 +109,22 @@ func pour(out net.Conn, length time.Duration, enough <-chan struct{}) error {
 }
 
 // drink counts what arrives for so long, once the stream has grown, says that it is
-// enough, and reads to the end. All is what arrived before and after, too.
-func drink(in net.Conn, length time.Duration, enough func()) (n, all int, took time.Duration, err error) {
+// enough, and reads to the end.
+func drink(in net.Conn, length time.Duration, enough func()) (n int, took time.Duration, err error) {
 	defer enough()
 	block := make([]byte, streamBlock)
 	begin := time.Now()
 	if err := in.SetReadDeadline(begin.Add(length + daemonStart)); err != nil {
-		return 0, 0, 0, err
+		return 0, 0, err
 	}
 	var warm time.Time
 	for {
 		got, err := in.Read(block)
-		all += got
 		switch {
 		case errors.Is(err, io.EOF) && took > 0:
-			return n, all, took, nil
+			return n, took, nil
 		case err != nil:
-			return 0, 0, 0, err
+			return 0, 0, err
 		case took > 0: // counted
 		case warm.IsZero():
 			if time.Since(begin) >= streamWarm {
@@ -182,11 +200,11 @@ func (r *streamRow) add(w way, s streamed) {
 // streamTables adds the rates of rows, and what they cost.
 func streamTables(rep *report.Report, ways []way, rows []*streamRow) {
 	rates := wayTable("TCP, Mbit/s: median (lowest to highest)", ways, "stream")
-	cpu := wayTable("TCP, microseconds of CPU a Mbyte: median (lowest to highest)", ways, "stream")
-	cpu.Notes = []string{"All that hosts, router and program need on all CPUs; hosts do the same on each way. A Mbyte is some 700 packets where none are joined."}
+	cpu := wayTable("TCP, microseconds of CPU a packet: median (lowest to highest)", ways, "stream")
+	cpu.Notes = []string{"All that hosts, router and program need on all CPUs; hosts do the same on each way. Packets are the segments that the sender's TCP counts: with offloads many cross a cable as one frame."}
 	for _, r := range rows {
 		rates.Rows = append(rates.Rows, cells(ways, func(w way) string { return spread(r.rates[w], 0) }, r.label))
-		cpu.Rows = append(cpu.Rows, cells(ways, func(w way) string { return spread(r.cpu[w], 0) }, r.label))
+		cpu.Rows = append(cpu.Rows, cells(ways, func(w way) string { return spread(r.cpu[w], 2) }, r.label))
 	}
 	rep.Tables = append(rep.Tables, rates, cpu)
 }

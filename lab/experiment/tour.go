@@ -274,7 +274,7 @@ func tourReport(ours, peer *tour, why string) *report.Report {
 		Experiment: tourName, Title: "Teredo tour, result", Peer: miredo.title(),
 		Notes: []string{
 			"Median (lowest to highest), in turns, on bare veth; each client is new to its NAT, the server and the relay. No figure of this kind has been published.",
-			"TCP is one stream with each. CPU is what programs, both ends and receiving in the kernel need on all CPUs.",
+			"TCP is one stream with each. CPU is what programs, both ends and receiving in the kernel need on all CPUs for each segment.",
 		},
 	}
 	for _, f := range []struct {
@@ -287,7 +287,7 @@ func tourReport(ours, peer *tour, why string) *report.Report {
 		{"first packet in, round trip", "ms", 2, func(t *tour) report.Value { return roundTrips(t.firstIn, lab.PingResult.First) }},
 		{"round trip on a known way, median", "ms", 3, func(t *tour) report.Value { return roundTrips(t.steady, lab.PingResult.Median) }},
 		{"TCP stream", "Mbit/s", 0, func(t *tour) report.Value { return report.Measured(t.stream.rate) }},
-		{"TCP stream, CPU for a Mbyte", "microseconds", 0, func(t *tour) report.Value { return t.stream.spent() }},
+		{"TCP stream, CPU for a packet", "microseconds", 1, func(t *tour) report.Value { return t.stream.spent() }},
 	} {
 		theirs := report.None(why)
 		if peer != nil {

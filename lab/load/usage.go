@@ -12,7 +12,8 @@ import (
 )
 
 // Usage adds up CPU time: of receiving in the kernel, on whatever CPU and for
-// whomever, and of chosen processes. What has not left its CPU yet is not in it.
+// whomever, and of chosen processes, but for threads by the name of wire, which are a medium.
+// What has not left its CPU yet is not in it.
 type Usage struct {
 	objects usageObjects
 	links   []link.Link

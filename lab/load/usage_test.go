@@ -67,3 +67,34 @@ func TestUsageCountsWatchedProcesses(t *testing.T) {
 		t.Errorf("%v were counted before there was anything to count", unwatched)
 	}
 }
+
+// A thread that is a wire does not count, whoever it belongs to.
+func TestUsageLeavesWiresOut(t *testing.T) {
+	testutil.NeedRoot(t)
+	if !SeesKernelThreads() {
+		t.Skip("numbers of processes are not the kernel's here")
+	}
+	u, err := NewUsage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	if err := u.Watch(os.Getpid()); err != nil {
+		t.Fatal(err)
+	}
+	const used = 200 * time.Millisecond
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread() // and never unlocked: the name ends with the thread
+		if err := os.WriteFile("/proc/thread-self/comm", []byte("wire"), 0); err != nil {
+			t.Error(err)
+		}
+		burn(t, used)
+	}()
+	<-ended
+	// What the test itself and others need meanwhile is little.
+	if counted, err := u.Time(); err != nil || counted > used/2 {
+		t.Errorf("%v of a wire's %v were counted, %v", counted, used, err)
+	}
+}
