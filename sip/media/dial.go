@@ -26,6 +26,8 @@ const (
 	endBit    = 0x80
 	eventLen  = 4
 	maxQueued = 64
+	// maxTogether is how many events of one packet are taken: those that ended within it (section 2.5.1.5).
+	maxTogether = 8
 )
 
 // ErrDigit says that a key cannot be pressed.
@@ -127,17 +129,18 @@ type listener struct {
 // 2.5.2.2): three updates of 50 ms, and some more.
 const patience = 200 * time.Millisecond
 
-// take takes a payload: one event, or several that followed each other.
+// take takes a payload: one event, or several that followed each other. It reports whether that was all of it.
 func (l *listener) take(path int, stamp uint32, b []byte, now time.Time, out *Output) bool {
 	if len(b) < eventLen || len(b)%eventLen != 0 {
 		return false
 	}
-	for ; len(b) > 0; b = b[eventLen:] {
+	all := len(b) <= maxTogether*eventLen
+	for b = b[:min(len(b), maxTogether*eventLen)]; len(b) > 0; b = b[eventLen:] {
 		lasted := binary.BigEndian.Uint16(b[2:])
 		l.one(path, stamp, b[0], b[1]&endBit != 0, lasted, now, out)
 		stamp += uint32(lasted)
 	}
-	return true
+	return all
 }
 
 // one takes what is said of an event.
@@ -177,6 +180,12 @@ func (l *listener) end(out *Output) {
 	l.active, l.until = false, time.Time{}
 	pressed := time.Duration(l.before+uint32(l.lasted)) * time.Second / 8000
 	out.Events = append(out.Events, Event{Kind: DigitEnded, Path: l.path, Digit: l.digit, Pressed: pressed})
+}
+
+// restart has the next event taken whatever its timestamp, since the peer's clock was set, or it has begun again.
+func (l *listener) restart(out *Output) {
+	l.end(out)
+	*l = listener{}
 }
 
 // Key is the character of a digit, or ? for another event.

@@ -12,6 +12,30 @@ import (
 	"github.com/pion/rtp"
 )
 
+// TestHearAfterLeap has the peer set the clock of its timestamps back, or begin again with its numbers: its keys
+// are heard as before.
+func TestHearAfterLeap(t *testing.T) {
+	for name, change := range map[string]func(b *end){
+		"a clock that was set":     func(b *end) { b.out.base -= 1 << 24 },
+		"numbers that begin again": func(b *end) { b.out.base, b.out.sequence = b.out.base-100*Samples, b.out.sequence-5000 },
+	} {
+		w := newWorld(t, nil)
+		w.connect()
+		w.run(time.Second)
+		for _, key := range "12" {
+			if err := w.b.Press(string(key)); err != nil {
+				t.Fatal(err)
+			}
+			w.run(time.Second)
+			change(w.b)
+			w.run(100 * time.Millisecond)
+		}
+		if heard, _ := w.a.digits(); heard != "1.2." {
+			t.Errorf("%s: heard %s", name, heard)
+		}
+	}
+}
+
 // TestPressGolden looks at every packet of a key: the first is marked, the duration grows, the
 // timestamp stays, and the final packet comes three times (RFC 4733 sections 2.5.1.2 to
 // 2.5.1.4).
@@ -211,6 +235,23 @@ func TestHear(t *testing.T) {
 				}
 			}
 		})
+	}
+	// No more than a few events of one packet are taken.
+	w := newWorld(t, nil)
+	w.connect()
+	w.run(time.Second)
+	p := rtp.Packet{Header: rtp.Header{Version: 2, PayloadType: 101, SSRC: w.b.out.ssrc, SequenceNumber: w.b.out.sequence}}
+	for i := range 500 {
+		p.Payload = append(p.Payload, byte(i%2), volume, 0, 1)
+	}
+	b, err := p.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := len(w.a.events)
+	w.inject(w.a, w.b.address[0].String(), b)
+	if n := len(w.a.events) - before; n < maxTogether || n > 2*maxTogether || w.a.Stats().Drops[DropEvent] != 1 {
+		t.Errorf("%d events of one packet, %+v", n, w.a.Stats())
 	}
 	var l listener
 	var out Output

@@ -31,8 +31,8 @@
 // has just said that something changes or the old place is silent. So a call goes on although
 // the re-INVITE is lost or late, and a stranger who does not see the packets cannot draw media
 // to itself. One who does can, if the peer is silent; keys prevent that. While no source of the peer's is
-// known, its media has to come from where SDP says, or beside it; where that is a private address, behind a
-// NAT, the first who sends is taken for the peer.
+// known, or the one that is has been silent since SDP named another place, its media has to come from where SDP
+// says, or beside it; where that is a private address, behind a NAT, the first who sends is taken for the peer.
 //
 // # What is played
 //

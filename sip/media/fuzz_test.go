@@ -35,7 +35,7 @@ func FuzzHandle(f *testing.F) {
 				p[2], p[3] = byte((w.b.out.sequence+uint16(i))>>8), byte(w.b.out.sequence+uint16(i))
 			}
 			w.a.Handle(Socket(0, step&1 != 0), w.b.address[0], p, w.now, &w.a.batch)
-			if len(w.a.batch.Events) > 2*len(p)+8 || len(w.a.batch.UDP) > 1 {
+			if len(w.a.batch.Events) > 2*maxTogether+8 || len(w.a.batch.UDP) > 1 {
 				t.Fatalf("%d events, %d packets", len(w.a.batch.Events), len(w.a.batch.UDP))
 			}
 			w.put(w.a)

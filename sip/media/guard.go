@@ -3,6 +3,7 @@
 package media
 
 import (
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -15,8 +16,9 @@ import (
 // guard tells the peer's media from that of strangers, and finds out where the peer is. What
 // it goes by is the SSRC and the numbers, which a stranger does not see; the address says
 // little, since the peer's may change before it has said so. Only while no source is known, for
-// none has been heard or it has left, is there nothing else to go by: then media has to come from
-// where signalling has said that the peer is, or from beside it.
+// none has been heard, or it has left or been silent since signalling named another place, is
+// there nothing else to go by: then media has to come from where signalling has said that the
+// peer is, or from beside it.
 //
 // A packet with the peer's SSRC, a number just ahead and a timestamp that fits is played
 // wherever it comes from. But media goes to another place than SDP says only if the stream may
@@ -32,6 +34,7 @@ type guard struct {
 	control   netip.AddrPort // where reports go
 	reports   netip.AddrPort // where SDP says they go
 	changed   time.Time      // when signalling said something
+	moved     time.Time      // when it named another place than before
 	latched   time.Time
 	heard     time.Time // when a packet came from the target
 
@@ -80,6 +83,9 @@ func (g *guard) signal(rtp, rtcp netip.AddrPort, now time.Time) {
 		return // what was latched stays
 	}
 	old := g.target
+	if rtp != g.signalled && (old.IsValid() || g.previous.IsValid()) {
+		g.moved = now
+	}
 	g.signalled, g.reports = rtp, rtcp
 	// The peer's media may have shown its new place before signalling did; and where SDP
 	// has a private address it is the one that works.
@@ -115,6 +121,12 @@ func (g *guard) patience(now time.Time) time.Duration {
 		return g.lostAfter
 	}
 	return max(sourceLost, g.lostAfter)
+}
+
+// replaced reports whether the source that is known has been silent since about when signalling named another
+// place: address and source may change with it (RFC 3264 section 8.3.1).
+func (g *guard) replaced(last, now time.Time) bool {
+	return !g.moved.IsZero() && last.Before(g.moved.Add(g.window)) && now.Sub(last) >= g.patience(now)
 }
 
 // familiar reports whether the peer has been, or should be, at a place.
@@ -161,14 +173,15 @@ func (g *guard) judge(from netip.AddrPort, h *rtp.Header, in *receiver, authenti
 		}
 		return DropWindow, false
 	}
+	known, silent := g.known && !g.replaced(in.last, now), now.Sub(in.last) >= g.patience(now)
 	switch {
-	case !g.known && g.signalled.IsValid() && from == g.signalled, authentic && !g.known:
+	case !known && g.signalled.IsValid() && from == g.signalled, authentic && (!known || silent):
 		return dropNone, true
-	case g.known && (!g.familiar(from) || now.Sub(in.last) < g.patience(now)):
+	case known && (!silent || !g.familiar(from)):
 		return DropSSRC, false
-	case !authentic && !g.known && !g.expected(from):
+	case !known && !g.expected(from):
 		return DropPlace, false
-	case authentic, g.new.takes(from, h) >= probation:
+	case g.new.takes(from, h) >= probation:
 		return dropNone, true
 	}
 	return DropProbation, false
@@ -202,7 +215,7 @@ func (g *guard) admit(from netip.AddrPort, h *rtp.Header, isNew, newest bool, no
 	}
 	g.previous, g.target = g.target, from
 	g.control = g.reports
-	if from != g.signalled {
+	if from != g.signalled && from.Port() != math.MaxUint16 { // else none is beside it
 		g.control = netip.AddrPortFrom(from.Addr(), from.Port()+1)
 	}
 	g.latched, g.heard, g.other = now, now, candidate{}

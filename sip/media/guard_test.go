@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/pion/rtcp"
 )
 
 const stranger = "[2001:db8:bad::1]:4444"
@@ -197,6 +199,12 @@ func TestNoSource(t *testing.T) {
 			w.lose = func(int, bool, bool, []byte) bool { return true }
 			w.run(10 * time.Second)
 		}, stranger, DropSSRC},
+		{"the peer is silent since signalling has named another place of it", func(w *world) {
+			connected(w)
+			w.lose = func(int, bool, bool, []byte) bool { return true }
+			behindNAT(w, "198.51.100.7:7000")
+			w.run(10 * time.Second)
+		}, stranger, DropPlace},
 		{"a peer behind a NAT has left", func(w *world) {
 			behindNAT(w, "192.168.0.1:7000")
 			w.agree(w.b, w.agreed(w.a, 0))
@@ -296,6 +304,22 @@ func TestBehindNAT(t *testing.T) {
 	}
 }
 
+// TestHighestPort has media come from the last port, which no port for reports is beside.
+func TestHighestPort(t *testing.T) {
+	w := newWorld(t, nil)
+	a := w.agreed(w.b, 0)
+	a.RTP, a.RTCP = netip.MustParseAddrPort("192.168.0.1:7000"), netip.MustParseAddrPort("192.168.0.1:7001")
+	w.agree(w.a, a)
+	w.sendBy(w.a, 0)
+	from := "198.51.100.7:65535"
+	for i := range uint16(3) {
+		w.inject(w.a, from, forge(99, i, uint32(i)*Samples))
+	}
+	if w.a.Remote().String() != from || w.a.guard.control != a.RTCP {
+		t.Errorf("media goes to %s, reports to %s", w.a.Remote(), w.a.guard.control)
+	}
+}
+
 // TestNewSource has a peer begin anew with another SSRC, as some do after a hold. It has to
 // wait until the old one is gone: less long when signalling has said that something changes.
 func TestNewSource(t *testing.T) {
@@ -319,6 +343,40 @@ func TestNewSource(t *testing.T) {
 	}
 }
 
+// TestNewSourceAtNewPlace has signalling name another private address of the peer, whose media then comes by another
+// port of its NAT with another SSRC: by a telephone that another has transferred the call to, as an example.
+func TestNewSourceAtNewPlace(t *testing.T) {
+	for _, secured := range []bool{false, true} {
+		w := newWorld(t, nil)
+		a, b := w.agreed(w.b, 0), w.agreed(w.a, 0)
+		if secured {
+			a, b = secure(t, a, b, 1, 2)
+		}
+		a.RTP = netip.MustParseAddrPort("192.168.0.1:7000")
+		w.agree(w.a, a)
+		w.agree(w.b, b)
+		w.sendBy(w.a, 0)
+		w.sendBy(w.b, 0)
+		w.run(5 * time.Second)
+		if w.a.Remote() != w.b.address[0] {
+			t.Fatalf("media goes to %s", w.a.Remote())
+		}
+		a.RTP = netip.MustParseAddrPort("192.168.0.2:7002")
+		w.agree(w.a, a)
+		w.b.out.ssrc, w.b.out.sequence, w.b.out.base = 4711, 9, 77
+		w.b.address[0] = netip.AddrPortFrom(w.b.address[0].Addr(), 6002)
+		if secured { // the key proves it, wherever it comes from
+			w.b.address[0] = netip.MustParseAddrPort("[2001:db8:c::1]:6002")
+		}
+		before := w.a.Stats().Received
+		w.run(2 * time.Second)
+		stats := w.a.Stats()
+		if w.a.Remote() != w.b.address[0] || stats.Received-before < 90 || stats.Drops[DropSSRC] > 10 {
+			t.Errorf("secure %t: media goes to %s, %+v", secured, w.a.Remote(), stats)
+		}
+	}
+}
+
 // TestCollision has both sides draw the same SSRC (RFC 3550 section 8.2).
 func TestCollision(t *testing.T) {
 	w := newWorld(t, nil)
@@ -332,6 +390,40 @@ func TestCollision(t *testing.T) {
 		if stats := e.Stats(); stats.Received < 40 {
 			t.Errorf("%s: %+v", e.name, stats)
 		}
+	}
+}
+
+// TestEcho has the peer send all back: that is a loop, from the second time on, and the SSRC changes once (RFC 3550
+// section 8.2). Reports count from the change on (section 6.4.1).
+func TestEcho(t *testing.T) {
+	w := newWorld(t, nil)
+	reports := w.reports()
+	var own [][]byte
+	w.seen = func(_ bool, _ int, p []byte) { own = append(own, append([]byte(nil), p...)) }
+	w.agree(w.a, w.agreed(w.b, 0))
+	w.sendBy(w.a, 0)
+	ssrc := w.a.out.ssrc
+	for echoed := 0; echoed < 100; {
+		w.run(Frame)
+		for _, p := range own {
+			w.inject(w.a, w.b.address[0].String(), p)
+			echoed++
+		}
+		own = own[:0]
+	}
+	byes := 0
+	for _, r := range *reports {
+		if _, ok := r[len(r)-1].(*rtcp.Goodbye); ok {
+			byes++
+		}
+	}
+	if stats := w.a.Stats(); byes != 1 || w.a.out.ssrc == ssrc || stats.Drops[DropCollision] != 1 || stats.Drops[DropOwn] != 99 {
+		t.Errorf("%d BYEs, %+v", byes, stats)
+	}
+	w.a.sendReport(w.now, &w.a.batch, false)
+	w.put(w.a)
+	if sr, ok := (*reports)[len(*reports)-1][0].(*rtcp.SenderReport); !ok || sr.PacketCount != 99 || sr.OctetCount != 99*Samples {
+		t.Errorf("the report is %+v", sr)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/pion/rtp"
 
 	"github.com/isthmus-net/isthmus/sip/media/g711"
+	"github.com/isthmus-net/isthmus/sip/media/sdes"
 )
 
 // receiver is what has come.
@@ -72,10 +73,7 @@ func (s *Stream) handleMedia(path int, from netip.AddrPort, b []byte, now time.T
 // unseal opens a packet of SRTP, and returns the payload without padding.
 func (s *Stream) unseal(b []byte, headerLen int, h *rtp.Header, now time.Time) ([]byte, Drop) {
 	if s.secure {
-		opened, err := s.open.Open(s.in.opened[:0], b)
-		if err != nil && s.opened != nil && now.Before(s.openedUntil) {
-			opened, err = s.opened.Open(s.in.opened[:0], b)
-		}
+		opened, err := s.openBy((*sdes.Context).Open, s.in.opened[:0], b, now)
 		if err != nil {
 			return nil, DropNotAuthentic
 		}
@@ -92,30 +90,53 @@ func (s *Stream) unseal(b []byte, headerLen int, h *rtp.Header, now time.Time) (
 	return b[headerLen:end], dropNone
 }
 
-// count takes the number of a packet.
-func (s *Stream) count(number uint16, isNew bool, out *Output) (arrival, Drop) {
-	if isNew {
-		s.in.sequence.begin(number)
-		s.in.timing.anew()
-		s.listener.end(out)
-		s.listener = listener{}
-		s.report.anew()
-		return arrivalNext, dropNone
+// openBy opens a packet by the key in use, or the one before.
+func (s *Stream) openBy(open func(by *sdes.Context, dst, packet []byte) ([]byte, error), dst, b []byte, now time.Time) ([]byte, error) {
+	opened, err := open(s.open, dst, b)
+	if err != nil && s.opened != nil && now.Before(s.openedUntil) {
+		return open(s.opened, dst, b)
 	}
-	a := s.in.sequence.take(number)
-	return a, [...]Drop{arrivalDuplicate: DropDuplicate, arrivalOld: DropOld, arrivalJump: DropJump}[a]
+	return opened, err
 }
 
+// count takes the number of a packet.
+func (s *Stream) count(number uint16, isNew bool, out *Output) (a arrival, drop Drop) {
+	q := &s.in.sequence
+	begun := q.begun
+	if isNew {
+		q.begin(number)
+		s.in.timing.anew()
+		s.report.peerCame = time.Time{}
+	} else {
+		a = q.take(number)
+	}
+	if q.begun != begun {
+		s.listener.restart(out)
+		s.report.expected, s.report.received = 0, 0 // RFC 3550 appendix A.1, init_seq
+	}
+	return a, [...]Drop{arrivalDuplicate: DropDuplicate, arrivalJump: DropJump}[a]
+}
+
+// loopMemory is how long a place that had our SSRC counts as a loop if it has the next one, too: ten intervals of reports.
+const loopMemory = 10 * shortest
+
 // collide handles a packet with our own SSRC (RFC 3550 section 8.2): of a peer that has no
-// other, it is chance, and we take another; else somebody sends our packets back to us.
+// other, it is chance, and we take another; if that one comes back as well, or else, our packets are sent back to us.
 func (s *Stream) collide(from netip.AddrPort, now time.Time, out *Output) {
-	if s.guard.known || from != s.guard.signalled || s.secure {
+	o := &s.out
+	loop := from == o.collided && now.Sub(o.collidedAt) < loopMemory
+	if loop {
+		o.collidedAt = now
+	}
+	if loop || s.guard.known || from != s.guard.signalled || s.secure {
 		s.drops[DropOwn]++
 		return
 	}
 	s.bye(now, out)
-	s.out.ssrc = uint32(s.random.Uint64())
-	s.out.sequence = uint16(s.random.Uint64() & 0x7fff)
+	o.collided, o.collidedAt = from, now
+	o.pastPackets, o.pastOctets = o.packets, o.octets
+	o.ssrc = uint32(s.random.Uint64())
+	o.sequence = uint16(s.random.Uint64() & 0x7fff)
 	s.drops[DropCollision]++
 }
 
@@ -174,7 +195,11 @@ func (s *Stream) deliver(path int, h *rtp.Header, payload []byte, a arrival, now
 	case kindPCMA:
 		law = g711.PCMA
 	}
+	leaps := s.in.timing.leaps
 	at := s.in.timing.take(h.Timestamp, a == arrivalNext, now)
+	if s.in.timing.leaps != leaps {
+		s.listener.restart(out)
+	}
 	if !s.in.wanted {
 		s.drops[DropHeld]++
 		return

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/pion/rtcp"
+
+	"github.com/isthmus-net/isthmus/sip/media/sdes"
 )
 
 // Of reports (RFC 3550 section 6.2).
@@ -175,9 +177,6 @@ func (r *reporter) heard(now time.Time, media bool) {
 	}
 }
 
-// anew begins with another source of the peer.
-func (r *reporter) anew() { r.expected, r.received, r.peerCame = 0, 0, time.Time{} }
-
 // sendReport sends SR or RR with the name, and a BYE behind them if the stream ends, and
 // returns how long it is.
 func (s *Stream) sendReport(now time.Time, out *Output, bye bool) int {
@@ -190,7 +189,7 @@ func (s *Stream) sendReport(now time.Time, out *Output, bye bool) int {
 		ntp := ntpTime(now)
 		packets = append(packets, &rtcp.SenderReport{
 			SSRC: s.out.ssrc, NTPTime: ntp, RTPTime: s.timestamp(now),
-			PacketCount: uint32(s.out.packets), OctetCount: uint32(s.out.octets), Reports: blocks,
+			PacketCount: uint32(s.out.packets - s.out.pastPackets), OctetCount: uint32(s.out.octets - s.out.pastOctets), Reports: blocks,
 		})
 	} else {
 		packets = append(packets, &rtcp.ReceiverReport{SSRC: s.out.ssrc, Reports: blocks})
@@ -265,7 +264,7 @@ func (s *Stream) handleControl(from netip.AddrPort, b []byte, now time.Time, out
 		return
 	}
 	if s.secure {
-		opened, err := s.openControl(b, now)
+		opened, err := s.openBy((*sdes.Context).OpenControl, nil, b, now)
 		if err != nil {
 			s.drops[DropNotAuthentic]++
 			return
@@ -300,15 +299,6 @@ func (s *Stream) handleControl(from netip.AddrPort, b []byte, now time.Time, out
 			}
 		}
 	}
-}
-
-// openControl opens a packet of SRTCP by the key in use, or the one before.
-func (s *Stream) openControl(b []byte, now time.Time) ([]byte, error) {
-	opened, err := s.open.OpenControl(nil, b)
-	if err != nil && s.opened != nil && now.Before(s.openedUntil) {
-		return s.opened.OpenControl(nil, b)
-	}
-	return opened, err
 }
 
 // readBlocks reads what the peer says of our source.

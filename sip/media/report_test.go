@@ -131,6 +131,27 @@ func TestSenderReport(t *testing.T) {
 	}
 }
 
+// TestReportAfterRestart reports what is lost since the peer began again with its numbers, and no more.
+func TestReportAfterRestart(t *testing.T) {
+	w := newWorld(t, nil)
+	var out Output
+	for n := range 1000 {
+		w.a.count(uint16(n), n == 0, &out)
+	}
+	if b := w.a.block(w.now); b.FractionLost != 0 || b.TotalLost != 0 {
+		t.Errorf("before: %+v", b)
+	}
+	w.a.count(20000, false, &out)
+	for n := range 50 {
+		if n%5 != 1 {
+			w.a.count(uint16(20001+n), false, &out)
+		}
+	}
+	if b := w.a.block(w.now); b.FractionLost != 10*256/50 || b.TotalLost != 10 {
+		t.Errorf("behind: %+v", b)
+	}
+}
+
 // TestReportsMove has reports come from the new path, and go to where the peer's come from.
 func TestReportsMove(t *testing.T) {
 	w := newWorld(t, nil)

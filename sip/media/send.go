@@ -3,11 +3,10 @@
 package media
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/pion/rtp"
-
-	"github.com/isthmus-net/isthmus/sip/media/g711"
 )
 
 // headerLen is that of the packets that are sent.
@@ -33,9 +32,14 @@ type sender struct {
 	last            time.Time // when something was sent
 	began           time.Time // when the first packet left by this path
 	packets, octets uint64
-	skipped         uint64 // frames that were left out
-	kept            uint64 // keep-alives
-	plain           [headerLen + Samples]byte
+	// What was sent by another SSRC, and who had that.
+	pastPackets, pastOctets uint64
+	collided                netip.AddrPort
+	collidedAt              time.Time
+
+	skipped uint64 // frames that were left out
+	kept    uint64 // keep-alives
+	plain   [headerLen + Samples]byte
 }
 
 // ready reports whether there is where to send to and by.
@@ -130,7 +134,7 @@ func (s *Stream) sendKeepAlive(now time.Time, out *Output) {
 
 // timestamp is that of a time, which runs on while nothing is sent.
 func (s *Stream) timestamp(now time.Time) uint32 {
-	return s.out.base + uint32(now.Sub(s.epoch)*g711.Rate/time.Second)
+	return s.out.base + uint32(samples(now.Sub(s.epoch)))
 }
 
 // emit completes the header and sends the packet, whose payload lies behind its place.

@@ -71,6 +71,15 @@ func TestNoDrift(t *testing.T) {
 	}
 }
 
+// TestLongCall has timestamps follow the clock for longer than nanoseconds times the rate fit.
+func TestLongCall(t *testing.T) {
+	w := newWorld(t, nil)
+	const seconds = 30 * 86400
+	if got := w.a.timestamp(start.Add(seconds*time.Second)) - w.a.out.base; got != seconds*8000%(1<<32) {
+		t.Errorf("the timestamp is %d", got)
+	}
+}
+
 // TestSourceBegins with the first packet, however long the other end has rung before that.
 func TestSourceBegins(t *testing.T) {
 	w := newWorld(t, nil)

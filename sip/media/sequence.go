@@ -8,6 +8,10 @@ const (
 	maxDropout = 3000
 	// window is how far behind one may be and still be told from one that came before.
 	window = 1024
+	// maxMisorder is how far behind a packet may be that has come before. Beyond it, as many as misordered in
+	// sequence show that the source has begun again: not only two, which an old path may still deliver twice.
+	maxMisorder = 100
+	misordered  = 10
 )
 
 // sequence follows the numbers of one source, and knows exactly which of the last have come.
@@ -19,8 +23,10 @@ type sequence struct {
 	unique    uint64
 	received  uint64
 	reordered uint64
-	// bad is the number that proves a jump: the one behind that jumped (0x10000: none).
-	bad uint32
+	// bad is the number that continues a jump: the one behind that jumped (0x10000: none); run is how many have.
+	bad   uint32
+	run   int
+	begun int // how often the source has begun
 	// What was expected and came before the source began anew.
 	pastExpected, pastUnique, pastReceived uint64
 }
@@ -32,7 +38,6 @@ const (
 	arrivalNext      arrival = iota // ahead of all
 	arrivalLate                     // behind some that have come
 	arrivalDuplicate                // it has come before
-	arrivalOld                      // too far behind to know
 	arrivalJump                     // too far ahead, or behind, of a known source
 )
 
@@ -48,25 +53,30 @@ func (q *sequence) take(number uint16) arrival {
 		return arrivalNext
 	}
 	ahead := q.ahead(number)
+	at := q.highest + int64(ahead)
+	far := ahead > maxDropout || ahead <= -window
+	again := !far && ahead <= 0 && q.has(at)
 	switch {
-	case ahead > maxDropout || ahead <= -maxDropout:
-		// Two in sequence show that the source has begun anew.
-		if uint32(number) != q.bad {
-			q.bad = uint32(number + 1)
+	case far:
+		if !q.jumps(number, probation) {
 			return arrivalJump
 		}
 		q.begin(number)
 		return arrivalNext
-	case ahead <= -window:
-		return arrivalOld
+	case again && ahead < -maxMisorder:
+		if q.jumps(number, misordered) {
+			q.begin(number)
+			return arrivalNext
+		}
+	default:
+		q.bad = noBad
 	}
-	q.bad = noBad
 	q.received++
-	at := q.highest + int64(ahead)
+	if again {
+		return arrivalDuplicate
+	}
 	if ahead > 0 {
 		q.forget(at)
-	} else if q.has(at) {
-		return arrivalDuplicate
 	}
 	q.mark(at)
 	if ahead > 0 {
@@ -78,10 +88,22 @@ func (q *sequence) take(number uint16) arrival {
 	return arrivalLate
 }
 
+// jumps reports whether a number that does not continue the others shows, with those just before it, that the
+// source has begun again: if enough of them are in sequence.
+func (q *sequence) jumps(number uint16, enough int) bool {
+	if uint32(number) != q.bad {
+		q.run = 0
+	}
+	q.bad = uint32(number + 1)
+	q.run++
+	return q.run >= enough
+}
+
 // begin starts with a number, after whatever was before.
 func (q *sequence) begin(number uint16) {
 	q.pastExpected, q.pastUnique = q.expected(), q.pastUnique+q.unique
-	q.started, q.bad, q.unique, q.pastReceived = true, noBad, 0, q.received
+	q.started, q.bad, q.run, q.unique, q.pastReceived = true, noBad, 0, 0, q.received
+	q.begun++
 	q.received++
 	q.first = int64(number)
 	q.highest = q.first

@@ -26,8 +26,8 @@ func TestSequenceAgreesWithModel(t *testing.T) {
 		a := q.take(uint16(n + 65000))
 		switch {
 		case n <= highest-window:
-			if a != arrivalOld {
-				t.Fatalf("%d is old: %d", n, a)
+			if a != arrivalJump {
+				t.Fatalf("%d is too far behind: %d", n, a)
 			}
 			return
 		case came[n]:
@@ -80,7 +80,8 @@ func TestSequenceLimits(t *testing.T) {
 		{"a longer one: two in sequence prove it", []uint16{0, 3001, 3002}, []arrival{arrivalNext, arrivalJump, arrivalNext}, 0},
 		{"a stray one far away", []uint16{0, 30000, 1, 2}, []arrival{arrivalNext, arrivalJump, arrivalNext, arrivalNext}, 0},
 		{"far behind", []uint16{10000, 20, 21}, []arrival{arrivalNext, arrivalJump, arrivalNext}, 0},
-		{"too far behind to know", []uint16{2000, 2000 - window}, []arrival{arrivalNext, arrivalOld}, 0},
+		{"too far behind to know", []uint16{2000, 2000 - window, 2001}, []arrival{arrivalNext, arrivalJump, arrivalNext}, 0},
+		{"as far: two in sequence prove it", []uint16{5000, 3000, 3001}, []arrival{arrivalNext, arrivalJump, arrivalNext}, 0},
 		{"just near enough", []uint16{2000, 2001 - window}, []arrival{arrivalNext, arrivalLate}, window - 2},
 	}
 	for _, tt := range tests {
@@ -92,6 +93,25 @@ func TestSequenceLimits(t *testing.T) {
 		}
 		if q.lost() != tt.lost {
 			t.Errorf("%s: %d lost, want %d", tt.name, q.lost(), tt.lost)
+		}
+	}
+}
+
+// TestSequenceBeginsAgain a little behind, where all numbers have come before.
+func TestSequenceBeginsAgain(t *testing.T) {
+	for _, tt := range []struct {
+		behind, refused int
+	}{{maxMisorder + misordered, misordered - 1}, {500, misordered - 1}, {window - 1, misordered - 1}, {maxMisorder, maxMisorder + 1}} {
+		var q sequence
+		for n := range 2000 {
+			q.take(uint16(n))
+		}
+		refused := 0
+		for n := 1999 - tt.behind; q.take(uint16(n)) == arrivalDuplicate; n++ {
+			refused++
+		}
+		if refused != tt.refused {
+			t.Errorf("%d behind: %d refused, want %d", tt.behind, refused, tt.refused)
 		}
 	}
 }
@@ -132,6 +152,7 @@ func TestPlaces(t *testing.T) {
 		{"after a pause of ten minutes", []packet{{0, 0, 0}, {4800000, 600000, 4800000}}, 0, 0},
 		{"after a pause in which the clock stood", []packet{{0, 0, 0}, {160, 600000, 4800000}, {320, 600020, 4800160}}, 1, 0},
 		{"a clock that was set", []packet{{0, 0, 0}, {1 << 31, 20, 160}, {1<<31 + 160, 40, 320}}, 1, 0},
+		{"after a fortnight", []packet{{0, 0, 0}, {1086865408, 14 * 86400000, 14 * 86400 * 8000}}, 1, 0},
 		{"much too late", []packet{{0, 0, 0}, {160, 220, 160}}, 0, 1},
 	}
 	for _, tt := range tests {

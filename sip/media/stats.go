@@ -20,14 +20,13 @@ const (
 	DropCollision         // the peer had our SSRC by chance, and we have taken another
 	DropProbation         // the first of a source that has to prove itself
 	DropSSRC              // it is not of the peer's source
-	DropPlace             // no source is known, and it comes from where nobody has said that the peer is
+	DropPlace             // no source is known that still sends, and it comes from where nobody has said that the peer is
 	DropWindow            // it comes from elsewhere, and does not continue the peer's media
 	DropNotAuthentic      // it is not protected by the peer's key, or has been there
 	DropDuplicate         // it has come before
-	DropOld               // it is too old to know whether it has
 	DropJump              // it is far ahead of the last, or behind; the next one will show
 	DropPayloadType       // nobody has agreed on its type
-	DropEvent             // it is no telephone event
+	DropEvent             // it is no telephone event, or has more of them than are taken
 	DropHeld              // media is not wanted now
 	DropStranger          // a report that is not the peer's
 	DropUnsent            // a packet of ours that could not be protected
@@ -37,7 +36,7 @@ const (
 // String returns the reason as counters have it.
 func (d Drop) String() string {
 	names := [NumDrops]string{
-		"", "not_rtp", "not_rtcp", "own", "collision", "probation", "ssrc", "place", "window", "not_authentic", "duplicate", "old", "jump",
+		"", "not_rtp", "not_rtcp", "own", "collision", "probation", "ssrc", "place", "window", "not_authentic", "duplicate", "jump",
 		"payload_type", "event", "held", "stranger", "unsent",
 	}
 	if d >= NumDrops {

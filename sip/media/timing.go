@@ -38,8 +38,10 @@ type timing struct {
 // anew begins with another source, at the place that the time gives it.
 func (t *timing) anew() { t.fresh = t.started }
 
-// samples is how many there are in a time.
-func samples(d time.Duration) int64 { return int64(d * g711.Rate / time.Second) }
+// samples is how many there are in a time. Seconds are counted apart, for 13 days times the rate do not fit.
+func samples(d time.Duration) int64 {
+	return int64(d/time.Second)*g711.Rate + int64(d%time.Second*g711.Rate/time.Second)
+}
 
 // take returns the place of a packet of sound.
 func (t *timing) take(stamp uint32, newest bool, now time.Time) int64 {

@@ -28,7 +28,7 @@ type Settings struct {
 	// Laws, Secure and KeepKeys are those of [offer.Settings].
 	Laws             []g711.Law
 	Secure, KeepKeys bool
-	// OnEvent is told what happens, one thing after the other. It may call the call.
+	// OnEvent is called for what happens, one thing after the other. It may call the call, and close it.
 	OnEvent func(media.Event)
 }
 
@@ -59,7 +59,11 @@ type Call struct {
 
 	readers sync.WaitGroup
 	lost    atomic.Uint64
+	missed  atomic.Uint64
 }
+
+// maxEvents is how many events wait for OnEvent.
+const maxEvents = 256
 
 // NewCall makes the media of a call. It has no paths yet.
 func (h *Host) NewCall(s Settings) (*Call, error) {
@@ -125,6 +129,11 @@ func (c *Call) add(p *pair) error {
 	if p.slot < 0 {
 		return fmt.Errorf("a call has %d paths at most", media.MaxPaths)
 	}
+	if p.slot == c.stream.Path() { // of a path that is closed: a move from it to this one is to be a move
+		if more := slices.Index(c.paths[p.slot+1:], nil); more >= 0 {
+			p.slot += 1 + more
+		}
+	}
 	c.paths[p.slot] = p
 	c.readers.Go(func() { c.read(p, p.rtp, media.Socket(p.slot, false)) })
 	c.readers.Go(func() { c.read(p, p.rtcp, media.Socket(p.slot, true)) })
@@ -183,7 +192,7 @@ func (c *Call) sendBy(path int, mark bool) error {
 	if mark {
 		c.stream.Mark(now)
 	}
-	c.sendAgain(p)
+	c.sendAgain(p, c.stream.Remote())
 	err := c.stream.SendBy(p.slot, now)
 	c.flush()
 	return err
@@ -214,12 +223,18 @@ func (c *Call) Close() {
 		}
 	}
 	c.clock.schedule(c, time.Time{})
+	telling := c.telling
 	c.mu.Unlock()
-	c.readers.Wait()
+	if !telling { // else OnEvent may have called this, and a reader OnEvent
+		c.readers.Wait()
+	}
 }
 
 // Unsent is how many packets no socket took: the address was gone for too long, or the device is full.
 func (c *Call) Unsent() uint64 { return c.lost.Load() }
+
+// Missed is how many events were dropped since too many waited for OnEvent.
+func (c *Call) Missed() uint64 { return c.missed.Load() }
 
 // tick does what is due.
 func (c *Call) tick(now time.Time) {
@@ -258,6 +273,10 @@ func (c *Call) flush() {
 		c.send(slot, control, d.To, d.Payload)
 	}
 	for _, e := range c.out.Events {
+		if len(c.events) == maxEvents {
+			c.missed.Add(1)
+			continue
+		}
 		if p := c.slot(e.Path); p != nil {
 			e.Path = p.path
 		}

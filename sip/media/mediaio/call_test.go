@@ -4,6 +4,7 @@ package mediaio
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -168,6 +169,29 @@ func TestCall(t *testing.T) {
 	}
 }
 
+// TestOnlyPathOpenedAgain has the only path lose its address, and the next one be opened after it: the move to that is a
+// move.
+func TestOnlyPathOpenedAgain(t *testing.T) {
+	h := newHost(t, Config{})
+	alice, bob := newParty(t, h, "127.0.0.2", nil), newParty(t, h, "127.0.0.9", nil)
+	alice.open(t, 0, "127.0.0.2")
+	bob.open(t, 0, "127.0.0.9")
+	exchange(t, alice, 0, bob)
+	alice.awaitEvent(t, media.PathHeard, 0)
+	alice.ClosePath(0)
+	alice.open(t, 1, "127.0.0.3")
+	if err := alice.Move(1); err != nil {
+		t.Fatal(err)
+	}
+	exchange(t, alice, 1, bob)
+	alice.awaitEvent(t, media.PathHeard, 1)
+	alice.Do(func(s *media.Stream, now time.Time, _ *media.Output) {
+		if r := s.Handoff(now); r.FirstSent.IsZero() || r.FirstHeard.IsZero() {
+			t.Errorf("the move: %+v", r)
+		}
+	})
+}
+
 // TestKeys presses some while the call is up.
 func TestKeys(t *testing.T) {
 	h := newHost(t, Config{})
@@ -189,6 +213,52 @@ func TestKeys(t *testing.T) {
 	if heard != "1#" {
 		t.Errorf("heard %s", heard)
 	}
+}
+
+// TestUnsent has packets wait for a way, be it for want of an address or of one of the peer's family. They go to where
+// media goes when there is one, and hold up none behind them.
+func TestUnsent(t *testing.T) {
+	h := newHost(t, Config{})
+	alice := newParty(t, h, "127.0.0.2", nil)
+	alice.open(t, 0, "::1")
+	alice.open(t, 1, "127.0.0.2")
+	bob, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.9:0")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bob.Close()
+	at := bob.LocalAddr().(*net.UDPAddr).AddrPort()
+	to4, to6 := netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), netip.MustParseAddrPort("[::1]:7000")
+	slot6, slot4 := alice.find(0).slot, alice.find(1).slot
+	alice.ClosePath(0)
+	for _, p := range []struct {
+		slot    int
+		to      netip.AddrPort
+		packet  string
+		waiting int
+	}{{slot6, to6, "of a path that is closed", 1}, {slot4, to6, "before the answer", 2}, {slot4, to4, "after the answer", 0}} {
+		alice.mu.Lock()
+		alice.send(p.slot, false, p.to, []byte(p.packet))
+		if len(alice.unsent) != p.waiting {
+			t.Errorf("%s: %d wait, want %d", p.packet, len(alice.unsent), p.waiting)
+		}
+		alice.mu.Unlock()
+	}
+	for _, want := range []string{"of a path that is closed", "before the answer", "after the answer"} {
+		b := make([]byte, 100)
+		_ = bob.SetReadDeadline(time.Now().Add(30 * time.Second))
+		if n, err := bob.Read(b); err != nil || string(b[:n]) != want {
+			t.Errorf("%q, %v, want %q", b[:n], err, want)
+		}
+	}
+	// What no path would take is lost alone.
+	alice.mu.Lock()
+	alice.send(slot6, false, to6, make([]byte, 1<<16))
+	alice.send(slot4, false, to4, []byte("small"))
+	if len(alice.unsent) != 0 || alice.Unsent() != 1 {
+		t.Errorf("%d wait, %d unsent", len(alice.unsent), alice.Unsent())
+	}
+	alice.mu.Unlock()
 }
 
 func TestHold(t *testing.T) {
@@ -217,6 +287,34 @@ func TestHold(t *testing.T) {
 	}
 	alice.frames(t, 5)
 	bob.frames(t, 5)
+}
+
+// TestManyEvents has more of them happen than wait for who is told.
+func TestManyEvents(t *testing.T) {
+	h := newHost(t, Config{})
+	entered, leave, told := make(chan bool, 1), make(chan bool), 0
+	alice := newParty(t, h, "127.0.0.2", func(s *Settings) {
+		s.OnEvent = func(media.Event) {
+			if told++; told == 1 {
+				entered <- true
+				<-leave
+			}
+		}
+	})
+	add := func(n int) {
+		alice.Do(func(_ *media.Stream, _ time.Time, out *media.Output) {
+			out.Events = append(out.Events, make([]media.Event, n)...)
+		})
+	}
+	done := make(chan bool)
+	go func() { add(1); close(done) }()
+	<-entered
+	add(2 * maxEvents)
+	close(leave)
+	<-done
+	if told != 1+maxEvents || alice.Missed() != maxEvents {
+		t.Errorf("%d told, %d missed", told, alice.Missed())
+	}
 }
 
 // TestOrder refuses what is out of order, and leaves the call as it was.
@@ -264,6 +362,30 @@ func TestOrder(t *testing.T) {
 	alice.Close()
 	if err := alice.Open(1, Local{Address: netip.MustParseAddr("127.0.0.2")}); !errors.Is(err, ErrClosed) {
 		t.Errorf("a path of a call that is over: %v", err)
+	}
+}
+
+// TestCloseWhenTold closes a call when something happens to it.
+func TestCloseWhenTold(t *testing.T) {
+	h := newHost(t, Config{})
+	var alice *party
+	closed := make(chan bool)
+	alice = newParty(t, h, "127.0.0.2", func(s *Settings) {
+		s.OnEvent = func(e media.Event) {
+			if e.Kind == media.MediaBegan {
+				alice.Close()
+				close(closed)
+			}
+		}
+	})
+	bob := newParty(t, h, "127.0.0.9", nil)
+	alice.open(t, 0, "127.0.0.2")
+	bob.open(t, 0, "127.0.0.9")
+	exchange(t, alice, 0, bob)
+	select {
+	case <-closed:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the call waits for itself")
 	}
 }
 

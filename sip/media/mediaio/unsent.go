@@ -20,18 +20,17 @@ const (
 	unsentTime = maxUnsent * media.Frame
 )
 
-// unsent is a packet of media that no socket took, for want of a way.
+// unsent is a packet of media that no socket took, for want of a way. It goes to where media goes when there is one.
 type unsent struct {
 	at     time.Time
-	to     netip.AddrPort
 	octets []byte
 }
 
-// noWay reports whether a packet was not sent since its address, its link or its route is gone. What a full device
-// does not take is lost, as in a network.
+// noWay reports whether a packet was not sent since its address, its link or its route is gone, or the path is
+// not of the family of the place where media still goes. What a full device does not take is lost, as in a network.
 func noWay(err error) bool {
 	for _, gone := range []error{
-		unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EADDRNOTAVAIL, unix.ENETDOWN, unix.ENODEV, unix.ENXIO, unix.EINVAL,
+		unix.EAFNOSUPPORT, unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EADDRNOTAVAIL, unix.ENETDOWN, unix.ENODEV, unix.ENXIO, unix.EINVAL,
 	} {
 		if errors.Is(err, gone) {
 			return true
@@ -49,17 +48,15 @@ func (c *Call) send(slot int, control bool, to netip.AddrPort, b []byte) {
 		}
 		return
 	}
-	if len(c.unsent) > 0 {
-		c.sendAgain(p)
-	}
-	err := error(unix.EADDRNOTAVAIL) // the path is closed
-	if p != nil && len(c.unsent) == 0 {
-		err = p.rtp.write(b, to)
+	c.sendAgain(p, to)
+	err := error(unix.EADDRNOTAVAIL) // for those before it
+	if len(c.unsent) == 0 {
+		err = p.write(b, to)
 	}
 	switch {
 	case err == nil:
 	case noWay(err):
-		c.keep(unsent{time.Now(), to, slices.Clone(b)})
+		c.keep(unsent{time.Now(), slices.Clone(b)})
 	default:
 		c.lost.Add(1)
 	}
@@ -74,21 +71,32 @@ func (c *Call) keep(u unsent) {
 	c.unsent = append(c.unsent, u)
 }
 
-// sendAgain sends what waits, as far as the path takes it and it is not too old.
-func (c *Call) sendAgain(p *pair) {
+// sendAgain sends what waits to where media goes now, as far as the path takes it and it is not too old.
+func (c *Call) sendAgain(p *pair, to netip.AddrPort) {
+	if len(c.unsent) == 0 {
+		return
+	}
 	now, done := time.Now(), 0
 	for _, u := range c.unsent {
-		if now.Sub(u.at) <= unsentTime {
-			if p == nil {
+		old := now.Sub(u.at) > unsentTime
+		var err error
+		if !old {
+			if err = p.write(u.octets, to); noWay(err) {
 				break
 			}
-			if err := p.rtp.write(u.octets, u.to); err != nil {
-				break
-			}
-		} else {
+		}
+		if old || err != nil {
 			c.lost.Add(1)
 		}
 		done++
 	}
 	c.unsent = slices.Delete(c.unsent, 0, done)
+}
+
+// write sends media by a path, if that is open.
+func (p *pair) write(b []byte, to netip.AddrPort) error {
+	if p == nil {
+		return unix.EADDRNOTAVAIL
+	}
+	return p.rtp.write(b, to)
 }

@@ -3,6 +3,7 @@
 package wav
 
 import (
+	"bytes"
 	"encoding/binary"
 	"io"
 
@@ -22,8 +23,8 @@ type Recorder struct {
 	buffer [2 * chunk]byte
 }
 
-// chunk is how many samples are written at once.
-const chunk = 160
+// chunk is how many samples are written at once: after an hour on hold the silence is no long work.
+const chunk = 1 << 14
 
 // Full is how many samples had no place: beyond the limit, or before the first.
 func (r *Recorder) Full() uint64 { return r.full }
@@ -47,27 +48,27 @@ func (r *Recorder) Write(at int64, law g711.Law, octets []byte) {
 	r.silence(at)
 	for len(octets) > 0 {
 		n := min(len(octets), chunk)
-		r.put(at, law, octets[:n])
+		r.write(at, r.encode(law, octets[:n]))
 		octets, at = octets[n:], at+int64(n)
 	}
 }
 
+// quiet is a chunk of silence.
+var quiet = bytes.Repeat([]byte{g711.PCMU.Silence()}, chunk)
+
 // silence fills what lies between the end and a place.
 func (r *Recorder) silence(until int64) {
-	var quiet [chunk]byte
-	for i := range quiet {
-		quiet[i] = g711.PCMU.Silence()
+	if r.end >= until {
+		return
 	}
+	b := r.encode(g711.PCMU, quiet[:min(until-r.end, chunk)])
 	for r.end < until && r.err == nil {
-		r.put(r.end, g711.PCMU, quiet[:min(until-r.end, chunk)])
+		r.write(r.end, b[:min(until-r.end, chunk)*int64(r.format.size())])
 	}
 }
 
-// put writes at most a chunk.
-func (r *Recorder) put(at int64, law g711.Law, octets []byte) {
-	if r.err != nil {
-		return
-	}
+// encode puts at most a chunk of samples into the buffer, as the file has them.
+func (r *Recorder) encode(law g711.Law, octets []byte) []byte {
 	b := r.buffer[:0]
 	own, companded := r.format.law()
 	for _, o := range octets {
@@ -77,8 +78,17 @@ func (r *Recorder) put(at int64, law g711.Law, octets []byte) {
 			b = binary.LittleEndian.AppendUint16(b, uint16(law.Decode(o)))
 		}
 	}
-	_, r.err = r.w.WriteAt(b, headerLen+at*int64(r.format.size()))
-	r.end = max(r.end, at+int64(len(octets)))
+	return b
+}
+
+// write writes samples to their place.
+func (r *Recorder) write(at int64, b []byte) {
+	if r.err != nil {
+		return
+	}
+	size := int64(r.format.size())
+	_, r.err = r.w.WriteAt(b, headerLen+at*size)
+	r.end = max(r.end, at+int64(len(b))/size)
 }
 
 // Close writes the head of the file, and returns what first went wrong. It does not close

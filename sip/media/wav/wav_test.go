@@ -126,11 +126,13 @@ func TestFrame(t *testing.T) {
 
 // disk is a file in memory, which is full at some length.
 type disk struct {
-	b    []byte
-	room int
+	b      []byte
+	room   int
+	writes int
 }
 
 func (d *disk) WriteAt(p []byte, at int64) (int, error) {
+	d.writes++
 	if int(at)+len(p) > d.room {
 		return 0, errors.New("no space left")
 	}
@@ -173,6 +175,30 @@ func TestRecorder(t *testing.T) {
 				t.Errorf("%d samples had no place, want %d", r.Full(), tt.full)
 			}
 		})
+	}
+}
+
+// TestRecorderAfterAPause fills an hour with few writes.
+func TestRecorderAfterAPause(t *testing.T) {
+	const hour = 3600 * g711.Rate
+	for _, f := range []Format{MuLaw, Linear} {
+		d := &disk{room: 1 << 26}
+		d.b = make([]byte, 0, d.room)
+		r := NewRecorder(d, f, 2*hour)
+		r.Write(0, g711.PCMU, []byte{1})
+		r.Write(hour, g711.PCMU, []byte{0x80})
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Decode(d.b)
+		if err != nil || s.Len() != hour+1 || d.writes > 2000 {
+			t.Errorf("%s: %d samples by %d writes, %v", f, s.Len(), d.writes, err)
+		}
+		frame := make([]byte, hour)
+		s.Frame(frame, g711.PCMU, 1)
+		if last := frame[hour-1]; last != 0x80 || bytes.Count(frame, []byte{g711.PCMU.Silence()}) != hour-1 {
+			t.Errorf("%s: the last is %d, and the silence is not", f, last)
+		}
 	}
 }
 
