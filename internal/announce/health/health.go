@@ -23,8 +23,8 @@ type Config struct {
 const (
 	// maxDoubling bounds the growth of the hold-down time.
 	maxDoubling = 16
-	// forget is how many hold-down times without a failure make the next one a
-	// first one again.
+	// forget is how many hold-down times after the end of a failure make the next
+	// one a first one again.
 	forget = 10
 )
 
@@ -65,6 +65,7 @@ type Machine struct {
 	good, bad int           // results in a row
 	hold      time.Duration // after the last fall, 0 before the first
 	fell      time.Time     // of the last fall
+	rose      time.Time     // when the last failure was over
 }
 
 // State is the state, since when, and the problem of the last failed check, if it
@@ -83,13 +84,13 @@ func (m *Machine) Check(problem string, now time.Time) bool {
 	if problem == "" {
 		m.good, m.bad = m.good+1, 0
 		m.began = true
-		if m.good >= m.Rise {
-			m.down = false
+		if m.down && m.good >= m.Rise {
+			m.down, m.rose = false, now
 		}
 		return m.settle(now)
 	}
 	m.good, m.bad = 0, m.bad+1
-	if m.began && m.bad == m.Fall {
+	if m.began && !m.down && m.bad >= m.Fall {
 		m.fall(now)
 	}
 	if m.down || !m.began {
@@ -100,9 +101,9 @@ func (m *Machine) Check(problem string, now time.Time) bool {
 
 // fall notes a failure, and for how long it will be remembered.
 func (m *Machine) fall(now time.Time) {
-	relapse := !m.fell.IsZero() && now.Sub(m.fell) < forget*m.hold
+	relapse := !m.rose.IsZero() && now.Sub(m.rose) < forget*m.hold
 	if relapse {
-		m.hold = min(2*m.hold, maxDoubling*m.HoldDown)
+		m.hold = max(m.HoldDown, min(2*m.hold, maxDoubling*m.HoldDown))
 	} else {
 		m.hold = m.HoldDown
 	}

@@ -50,6 +50,7 @@ func TestMachine(t *testing.T) {
 		{"hold-down outlasts recovery", Config{1, 1, 5 * time.Second}, "+-++...+.", "AFHHHHAAA"},
 		{"hold-down shorter than the failure", Config{1, 1, 2 * time.Second}, "+----+", "AFFFFA"},
 		{"relapse doubles", Config{1, 1, 2 * time.Second}, "+-+.-+.....", "AFHAFHHHAAA"},
+		{"failures before the end of a failure are no relapse", Config{1, 2, 4 * time.Second}, "+-+-++..", "AFFFFAAA"},
 		{"failure in hold-down", Config{1, 1, 3 * time.Second}, "+-+-+.......", "AFHFHHHHHAAA"},
 		{"drain and back", Config{3, 3, 0}, "+d++u+", "ADDDAA"},
 		{"drain before the first check", Config{3, 3, 0}, "d+u", "DDA"},
@@ -63,26 +64,63 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// TestForget has a second failure long after the first: it counts as a first one.
+// TestForget has a second failure long after the end of the first, however long that was:
+// it counts as a first one.
 func TestForget(t *testing.T) {
 	for _, tt := range []struct {
-		after time.Duration
-		hold  time.Duration
+		long, after time.Duration
+		hold        time.Duration
 	}{
-		{forget*time.Second - 1, 2 * time.Second},
-		{forget * time.Second, time.Second},
+		{0, forget*time.Second - 1, 2 * time.Second},
+		{0, forget * time.Second, time.Second},
+		{time.Hour, time.Second, 2 * time.Second},
+		{time.Hour, forget*time.Second - 1, 2 * time.Second},
+		{time.Hour, forget * time.Second, time.Second},
 	} {
 		m := Machine{Config: Config{1, 1, time.Second}}
 		m.Check("", start)
 		m.Check("no answer", start)
-		m.Check("", start)
-		m.Tick(start.Add(time.Second))
-		again := start.Add(tt.after)
+		over := start.Add(tt.long)
+		m.Check("", over)
+		m.Tick(over.Add(time.Second))
+		again := over.Add(tt.after)
 		m.Check("no answer", again)
 		m.Check("", again)
 		if got := m.Next(); got != again.Add(tt.hold) {
-			t.Errorf("%v after the first failure: held down for %v, want %v", tt.after, got.Sub(again), tt.hold)
+			t.Errorf("%v after a failure of %v: held down for %v, want %v", tt.after, tt.long, got.Sub(again), tt.hold)
 		}
+	}
+}
+
+// TestReload changes the patience while checks fail, and while they succeed again.
+func TestReload(t *testing.T) {
+	m := Machine{Config: Config{10, 10, 0}}
+	if got := run(&m, "+-----"); got != "AAAAAA" {
+		t.Fatalf("states %s", got)
+	}
+	m.Fall = 3
+	if got := run(&m, "--"); got != "FF" {
+		t.Errorf("with a smaller fall: states %s", got)
+	}
+	if got := run(&m, "+++++"); got != "FFFFF" {
+		t.Fatalf("states %s", got)
+	}
+	m.Rise = 3
+	if got := run(&m, "+"); got != "A" {
+		t.Errorf("with a smaller rise: states %s", got)
+	}
+}
+
+// TestReloadOfHoldDown has a relapse held down for as long as the configuration says by then.
+func TestReloadOfHoldDown(t *testing.T) {
+	m := Machine{Config: Config{1, 1, time.Second}}
+	run(&m, "+-+")
+	m.HoldDown = 5 * time.Second
+	again := start.Add(3 * time.Second)
+	m.Check("no answer", again)
+	m.Check("", again)
+	if got := m.Next(); got != again.Add(5*time.Second) {
+		t.Errorf("held down for %v", got.Sub(again))
 	}
 }
 
