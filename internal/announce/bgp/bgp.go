@@ -131,7 +131,7 @@ func (s *Speaker) peer(n config.Neighbor) *api.Peer {
 	if n.Local.IsValid() {
 		transport.LocalAddress = n.Local.String()
 	}
-	hold := uint64(s.cfg.HoldTime / time.Second)
+	hold := seconds(s.cfg.HoldTime)
 	p := &api.Peer{
 		Conf: conf, Transport: transport,
 		Timers: &api.Timers{Config: &api.TimersConfig{ConnectRetry: connectRetry, HoldTime: hold, KeepaliveInterval: max(hold/3, 1), IdleHoldTimeAfterReset: connectRetry}},
@@ -145,7 +145,7 @@ func (s *Speaker) peer(n config.Neighbor) *api.Peer {
 	graceful := s.cfg.GracefulRestart > 0
 	if graceful {
 		p.GracefulRestart = &api.GracefulRestart{
-			Enabled: true, RestartTime: uint32(s.cfg.GracefulRestart / time.Second), DeferralTime: deferral,
+			Enabled: true, RestartTime: uint32(seconds(s.cfg.GracefulRestart)), DeferralTime: deferral,
 			// Whether a run before this one was heard, the neighbor knows better; the
 			// bit is how it keeps the routes of that run until ours are there.
 			LocalRestarting: true,
@@ -159,6 +159,9 @@ func (s *Speaker) peer(n config.Neighbor) *api.Peer {
 	}
 	return p
 }
+
+// seconds is a time in whole seconds, rounded up.
+func seconds(d time.Duration) uint64 { return uint64((d + time.Second - 1) / time.Second) }
 
 // changed logs sessions that come and go.
 func (s *Speaker) changed(e *apiutil.WatchEventMessage_PeerEvent, now time.Time) {

@@ -60,6 +60,15 @@ func TestPath(t *testing.T) {
 	}
 }
 
+// TestParts has parts of a second, of which BGP knows nothing.
+func TestParts(t *testing.T) {
+	s := &Speaker{cfg: settings()}
+	s.cfg.GracefulRestart, s.cfg.HoldTime = 500*time.Millisecond, 3500*time.Millisecond
+	if p := s.peer(s.cfg.Neighbors[0]); p.GracefulRestart.RestartTime != 1 || p.Timers.Config.HoldTime != 4 {
+		t.Errorf("a restart may take %d s, and a silence %d s", p.GracefulRestart.RestartTime, p.Timers.Config.HoldTime)
+	}
+}
+
 // TestWithoutSession announces and withdraws while no session is up, twice each:
 // nothing waits, and nothing fails.
 func TestWithoutSession(t *testing.T) {
