@@ -62,11 +62,19 @@ func (r *Request) encode(id byte, authenticator [16]byte, secret []byte, now tim
 // sign fills the Message-Authenticator at a place (RFC 3579 section 3.2), with the authenticator
 // of the request in the header.
 func sign(b []byte, at int, secret []byte) {
-	value := b[at+2 : at+signatureLen]
-	clear(value)
+	copy(b[at+2:], signature(b, at, b[4:headerLen], secret))
+}
+
+// signature is the Message-Authenticator at a place, where an authenticator is in the header, or was.
+func signature(b []byte, at int, authenticator, secret []byte) []byte {
 	h := hmac.New(md5.New, secret)
-	h.Write(b)
-	h.Sum(value[:0])
+	h.Write(b[:4])
+	h.Write(authenticator)
+	h.Write(b[headerLen : at+2])
+	var none [md5.Size]byte
+	h.Write(none[:])
+	h.Write(b[at+signatureLen:])
+	return h.Sum(nil)
 }
 
 var errSignature = errors.New("a Message-Authenticator has another length, or is there twice")
@@ -87,12 +95,5 @@ func findSignature(b []byte) (at int, err error) {
 // signedBy reports whether the Message-Authenticator at a place is right for the authenticator
 // that was in the header when it was made.
 func signedBy(b []byte, at int, authenticator, secret []byte) bool {
-	h := hmac.New(md5.New, secret)
-	h.Write(b[:4])
-	h.Write(authenticator)
-	h.Write(b[headerLen : at+2])
-	var none [md5.Size]byte
-	h.Write(none[:])
-	h.Write(b[at+signatureLen:])
-	return hmac.Equal(h.Sum(nil), b[at+2:at+signatureLen])
+	return hmac.Equal(signature(b, at, authenticator, secret), b[at+2:at+signatureLen])
 }
