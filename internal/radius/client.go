@@ -24,7 +24,6 @@ type Client struct {
 	leaving  []*server // no longer of the settings; requests wait for their answers
 	random   *rand.ChaCha8
 	times    timerqueue.Queue[*pending]
-	queue    []*pending // that wait for room in a window, and those of these that do not any more
 	stats    Stats
 }
 
@@ -73,7 +72,7 @@ type pending struct {
 	wire            []byte
 	tried           []*server
 	sent            int  // times, to this server
-	held            bool // it is in the queue, and not sent yet
+	held            bool // it is in the server's queue, and not sent yet
 	since           time.Time
 	wait            time.Duration
 	timerqueue.Node // when it is looked at again
@@ -272,7 +271,8 @@ func (c *Client) receive(socket int, from netip.AddrPort, b []byte, now time.Tim
 	if r := s.judge(p, b, answer.Code); r != 0 {
 		return r
 	}
-	if s.dead {
+	back := s.dead
+	if back {
 		s.dead, s.window = false, newWindow()
 		out.Events = append(out.Events, Event{s.Address, false})
 	}
@@ -282,6 +282,9 @@ func (c *Client) receive(socket int, from netip.AddrPort, b []byte, now time.Tim
 	s.window.answered(s.waiting())
 	c.release(p, true)
 	out.Answers = append(out.Answers, Answer{p.ticket, answer.Code, Attributes{answer.Attributes}})
+	if back { // what waits for a server behind it need not
+		c.resume(c.takeQueues(), now, out)
+	}
 	c.goOn(now, out)
 	return 0
 }

@@ -24,8 +24,9 @@ func (c *Client) Reconfigure(s Settings, now time.Time, out *Output) error {
 		return errSockets
 	}
 	c.settings = s
+	waiting := c.takeQueues()
 	c.setServers(s.Servers, now)
-	c.goOn(now, out)
+	c.resume(waiting, now, out)
 	return nil
 }
 

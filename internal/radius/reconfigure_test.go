@@ -200,12 +200,12 @@ func TestServerComesForMany(t *testing.T) {
 	}
 	w.out.Reset()
 	w.reconfigure(Server{Address: second, Secret: secret2}, Server{Address: first, Secret: secret})
-	if n := len(w.out.UDP); n != firstWindow || w.out.UDP[0].To != second || len(w.c.queue) != firstWindow {
-		t.Errorf("%d datagrams, %d requests wait for room", n, len(w.c.queue))
+	if n := len(w.out.UDP); n != firstWindow || w.out.UDP[0].To != second || w.queued() != firstWindow {
+		t.Errorf("%d datagrams, %d requests wait for room", n, w.queued())
 	}
 	w.out.Reset()
 	w.reconfigure()
-	if n := len(w.out.Answers); n != firstWindow || len(w.out.UDP) != 0 || len(w.c.queue) != 0 {
-		t.Errorf("%d answers, %d datagrams, %d requests wait for room", n, len(w.out.UDP), len(w.c.queue))
+	if n := len(w.out.Answers); n != firstWindow || len(w.out.UDP) != 0 || w.queued() != 0 {
+		t.Errorf("%d answers, %d datagrams, %d requests wait for room", n, len(w.out.UDP), w.queued())
 	}
 }

@@ -73,6 +73,7 @@ type server struct {
 	count int
 
 	window window
+	queue  []*pending // that wait for room there, and those of these that do not any more
 
 	gone   bool // from the settings
 	dead   bool

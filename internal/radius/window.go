@@ -2,10 +2,7 @@
 
 package radius
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // window is how many requests may wait for a server at a time. What comes at once beyond what its socket holds, by Linux's
 // default some 170 requests, is lost, and asked again only when its time is over. So it grows with answers and falls
@@ -53,37 +50,50 @@ func (s *server) full() bool { return s.waiting() >= int(s.window.size) }
 // hold has a request wait until a server has room in its window, for longer than that has for an answer: if it is dead, this
 // is known before. False: as many wait as it has identifiers.
 func (c *Client) hold(p *pending, s *server, now time.Time) bool {
-	if len(c.queue) >= s.count {
+	if len(s.queue) >= s.count {
 		return false
 	}
 	p.held, p.server = true, s
-	c.queue = append(c.queue, p)
+	s.queue = append(s.queue, p)
 	c.times.Set(p, now.Add(c.settings.Timeout<<c.settings.Tries))
 	return true
 }
 
-// goOn sends the requests that there is room for now.
+// goOn sends the requests that there is room for now, in their order, and has those that wait for a dead server go elsewhere.
+// Behind it no server that lives has both room and a queue: a new request overtakes none.
 func (c *Client) goOn(now time.Time, out *Output) {
-	for len(c.queue) > 0 {
-		p := c.queue[0]
-		if p.held && c.mustHold(p) {
-			return
+	for _, s := range c.servers {
+		for len(s.queue) > 0 {
+			first := s.queue[0]
+			waits := first.held && first.server == s
+			if waits && !s.dead && s.full() {
+				break
+			}
+			s.queue[0], s.queue = nil, s.queue[1:]
+			if waits {
+				c.resume([]*pending{first}, now, out)
+			}
 		}
-		c.queue[0], c.queue = nil, c.queue[1:]
+	}
+}
+
+// takeQueues takes the requests that wait for room out of all queues. Once it is known which servers there are, resume has
+// each wait at its own, or sends it.
+func (c *Client) takeQueues() (list []*pending) {
+	for _, s := range c.servers {
+		list = append(list, s.queue...)
+		s.queue = nil
+	}
+	return list
+}
+
+// resume asks a server for each of some requests that waits for room.
+func (c *Client) resume(list []*pending, now time.Time, out *Output) {
+	for _, p := range list {
 		if p.held {
 			c.times.Stop(p)
 			p.held = false
 			c.ask(p, now, out)
 		}
 	}
-}
-
-// mustHold reports whether there is no room yet for a request that waits for it.
-func (c *Client) mustHold(p *pending) bool {
-	for _, s := range c.servers {
-		if !slices.Contains(p.tried, s) && !s.dead && s.count > 0 {
-			return s.full()
-		}
-	}
-	return false
 }

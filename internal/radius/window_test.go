@@ -8,6 +8,14 @@ import (
 	"time"
 )
 
+// queued is how many requests wait for room.
+func (w *world) queued() (n int) {
+	for _, s := range w.c.servers {
+		n += len(s.queue)
+	}
+	return n
+}
+
 // TestWindow sends at once what a server is known to take, the rest as answers come; the window grows by these.
 func TestWindow(t *testing.T) {
 	w := newWorld(t, func(s *Settings) { s.Sockets, s.Servers = 2, s.Servers[:1] })
@@ -32,8 +40,8 @@ func TestWindow(t *testing.T) {
 			tickets = append(tickets, a.Ticket)
 		}
 	}
-	if len(tickets) != 2*identifiers || !slices.IsSorted(tickets) || w.c.Waiting() != 0 || len(w.c.queue) != 0 {
-		t.Errorf("%d answers, in order %t, %d wait, %d in the queue", len(tickets), slices.IsSorted(tickets), w.c.Waiting(), len(w.c.queue))
+	if len(tickets) != 2*identifiers || !slices.IsSorted(tickets) || w.c.Waiting() != 0 || w.queued() != 0 {
+		t.Errorf("%d answers, in order %t, %d wait, %d in the queue", len(tickets), slices.IsSorted(tickets), w.c.Waiting(), w.queued())
 	}
 	if largest != 4*firstWindow { // 64, 128, 256 and the rest
 		t.Errorf("%d at once at most", largest)
@@ -118,13 +126,13 @@ func TestWindowSlow(t *testing.T) {
 		}
 	}
 	w.c.servers[0].heard = start.Add(time.Hour) // it lives
-	var asked []uint64
+	asked := 0
 	var last Answer
 	for w.c.Waiting() > 0 {
 		w.tick()
 		for _, d := range w.out.UDP {
 			if d.To == second {
-				asked = append(asked, uint64(len(w.c.queue)))
+				asked++
 			}
 		}
 		for _, last = range w.out.Answers {
@@ -133,8 +141,58 @@ func TestWindowSlow(t *testing.T) {
 			}
 		}
 	}
-	if len(asked) == 0 || w.c.stats.Unanswered != 3 || last.Ticket != 2 {
-		t.Errorf("the other was asked %d times, %d have no answer, the last is %d", len(asked), w.c.stats.Unanswered, last.Ticket)
+	if asked == 0 || w.c.stats.Unanswered != 3 || last.Ticket != 2 {
+		t.Errorf("the other was asked %d times, %d have no answer, the last is %d", asked, w.c.stats.Unanswered, last.Ticket)
+	}
+}
+
+// TestWindowOfAnother has a request that waits for room at one server hold up none that waits for the other, and a new one
+// overtake neither.
+func TestWindowOfAnother(t *testing.T) {
+	w := newWorld(t, nil)
+	ask := func(ticket uint64) {
+		t.Helper()
+		if err := w.c.Send(ticket, accessRequest(), w.now, &w.out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, b := w.c.servers[0], w.c.servers[1]
+	a.heard, b.window.size = start.Add(time.Hour), 1 // so a lives, and is given up for these two alone
+	ask(1)
+	ask(2)
+	for w.queued() == 0 {
+		w.tick()
+	}
+	if b.waiting() != 1 || a.waiting() != 0 {
+		t.Fatalf("%d wait for the first, %d for the second", a.waiting(), b.waiting())
+	}
+	a.window.size, a.window.threshold = 1, 1
+	w.out.Reset()
+	ask(3)
+	ask(4)
+	ask(5)
+	if len(w.out.UDP) != 1 || w.queued() != 3 {
+		t.Fatalf("%d are sent, %d in the queues", len(w.out.UDP), w.queued())
+	}
+	var tickets []uint64
+	for batch := w.out.UDP; len(batch) > 0; batch = w.out.UDP {
+		batch = slices.Clone(batch)
+		w.out = Output{}
+		for _, d := range batch {
+			if d.To != first {
+				t.Errorf("%v is asked", d.To)
+			}
+			w.c.HandleUDP(d.Socket, d.To, answerTo(d.Payload, secret, AccessAccept, true), w.now, &w.out)
+		}
+		for _, one := range w.out.Answers {
+			tickets = append(tickets, one.Ticket)
+		}
+		if len(tickets) == 1 {
+			ask(6)
+		}
+	}
+	if !slices.Equal(tickets, []uint64{3, 4, 5, 6}) || w.queued() != 1 {
+		t.Errorf("the first has answered %v, %d in the queues", tickets, w.queued())
 	}
 }
 
