@@ -135,23 +135,28 @@ func (n *network) takeAll(a *Addr) error {
 	return nil
 }
 
-// lookUp adds the addresses of a host that are of the network.
+// lookUp adds the addresses of a host that are of the network, and not of a link alone.
 func (n *network) lookUp(ctx context.Context, list []netip.Addr, host string) ([]netip.Addr, error) {
 	found := []netip.Addr{}
 	if ip, err := netip.ParseAddr(host); err == nil {
-		if ip.IsLinkLocalUnicast() {
+		if ip.Unmap().IsLinkLocalUnicast() {
 			return nil, &net.AddrError{Err: "an address of a link alone", Addr: host}
 		}
 		found = append(found, ip)
 	} else if found, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host); err != nil {
 		return nil, err
 	}
+	return n.add(list, found), nil
+}
+
+// add adds those of the addresses that a host has which can be an association's.
+func (n *network) add(list, found []netip.Addr) []netip.Addr {
 	for _, ip := range found {
-		if ip = ip.Unmap(); n.takes(ip) && !slices.Contains(list, ip) {
+		if ip = ip.Unmap(); n.takes(ip) && !ip.IsLinkLocalUnicast() && !slices.Contains(list, ip) {
 			list = append(list, ip)
 		}
 	}
-	return list, nil
+	return list
 }
 
 // splitPort takes an address apart; no hosts are all.

@@ -4,6 +4,8 @@ package sctp
 
 import (
 	"context"
+	"net/netip"
+	"slices"
 	"testing"
 )
 
@@ -26,6 +28,7 @@ func TestAddresses(t *testing.T) {
 		"UDP is not wanted":      {"sctp", "192.0.2.1:5000/40000", ""},
 		"no port of UDP":         {"sctp+udp", "192.0.2.1:5000/70000", ""},
 		"of a link alone":        {"sctp", "[fe80::1%eth0]:5000", ""},
+		"of a link in IPv6":      {"sctp", "[::ffff:169.254.0.1]:5000", ""},
 		"another network":        {"tcp", "192.0.2.1:5000", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -42,6 +45,21 @@ func TestAddresses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAddressesOfNames takes none of a link alone from what a name server says.
+func TestAddressesOfNames(t *testing.T) {
+	n, err := parseNetwork("sctp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []netip.Addr
+	for _, text := range []string{"fe80::1%eth0", "2001:db8::1", "169.254.0.1", "::ffff:169.254.0.1", "::ffff:192.0.2.1", "192.0.2.1"} {
+		found = append(found, netip.MustParseAddr(text))
+	}
+	if got := n.add(nil, found); !slices.Equal(got, []netip.Addr{found[1], found[5]}) {
+		t.Errorf("%v", got)
 	}
 }
 

@@ -54,7 +54,7 @@ type Endpoint struct {
 	resting    int       // readers that rest
 	closing    bool      // no new associations; with the last one the endpoint is closed
 	empty      bool      // the last one has ended
-	lastEnd    time.Time // of an association
+	lastEnd    time.Time // of an association whose set-up the peer had answered
 	closed     bool      // nothing more is to be sent
 	released   bool      // the sockets, too
 

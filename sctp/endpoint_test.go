@@ -56,6 +56,30 @@ func TestDialFromAListener(t *testing.T) {
 	}
 }
 
+// TestUnansweredDial: the sockets of a dial that no one has answered are closed with it.
+func TestUnansweredDial(t *testing.T) {
+	silent, err := net.ListenPacket("udp", "127.0.0.1:0") // no one reads there
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	e, err := onLoopback().Open(t.Context(), "sctp4+udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := e.Dial(ctx, fmt.Sprintf("127.0.0.1:5000/%d", silent.LocalAddr().(*net.UDPAddr).Port)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v", err)
+	}
+	e.Close()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		t.Error("it lingers")
+	}
+}
+
 // TestBacklog refuses who comes when as many wait for Accept as may.
 func TestBacklog(t *testing.T) {
 	l := listen(t, &Config{UDPPort: AnyPort, Backlog: 1}, "sctp+udp", "127.0.0.1:0")

@@ -21,7 +21,7 @@ var lingering struct {
 
 // linger closes the endpoint once it has no associations. Of the end of one the last packet may be lost, and the peer
 // asks again after its RTO (RFC 9260 section 8.4, 5); of what crosses it in the network the peer should not hear that no
-// one is here. So long the sockets stay. The endpoint's mutex is held.
+// one is here. So long the sockets stay, unless no peer has answered at all. The endpoint's mutex is held.
 func (e *Endpoint) linger(now time.Time) {
 	left := min(2*e.par.RTOMin, maxLinger) - now.Sub(e.lastEnd)
 	if e.closed = left <= 0; e.closed {

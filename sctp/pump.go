@@ -291,7 +291,7 @@ func (e *Endpoint) note(t turn) {
 		case c != nil:
 			c.note(ev)
 		}
-		if ev.Kind == assoc.Closed || ev.Kind == assoc.Failed {
+		if (ev.Kind == assoc.Closed || ev.Kind == assoc.Failed) && ev.Association.Streams() > 0 {
 			e.lastEnd = t.now
 		}
 	}

@@ -31,7 +31,7 @@ type Result struct {
 	Messages      uint64             `json:"messages"`
 	SHA256        string             `json:"sha256"`        // of what has come
 	ServerSHA256  string             `json:"server_sha256"` // of what was sent
-	Duration      time.Duration      `json:"duration_ns"`   // from the answer to the last octet
+	Duration      time.Duration      `json:"duration_ns"`   // from the answer, or data that have overtaken it, to the last octet
 	Streams       uint16             `json:"streams"`
 	Throughput    float64            `json:"throughput_mbit_s"`
 	DelayMin      time.Duration      `json:"delay_min_ns"` // one way, if the clocks of both ends are equal
@@ -146,7 +146,9 @@ func (g *getting) step() error {
 		if limit := g.options.Request.Limit; limit > 0 && m.Total > limit || m.Total < g.farthest {
 			return errSize
 		}
-		g.answer, g.began, g.last, g.shownAt = m, now, now, now
+		if g.answer = m; g.began.IsZero() {
+			g.began, g.last, g.shownAt = now, now, now
+		}
 	case *transfer.End:
 		if m.Transfer != g.client.number {
 			break // of one that was cancelled

@@ -101,6 +101,26 @@ func TestServersThatLie(t *testing.T) {
 	}
 }
 
+// TestLateAnswer: a transfer whose data overtake the answer has begun with them.
+func TestLateAnswer(t *testing.T) {
+	half := []byte("half of the media")
+	whole := append(half, half...)
+	list := []said{
+		{1, &transfer.Data{Transfer: 1, Written: time.Now(), Media: half}},
+		{1, &transfer.Data{Transfer: 1, Offset: uint64(len(half)), Written: time.Now(), Media: half}},
+		{control, &transfer.Answer{Transfer: 1, Streams: 1, Size: 100, Total: uint64(len(whole))}},
+		{control, &transfer.End{Transfer: 1, Octets: uint64(len(whole)), Messages: 2, Digest: sha256.Sum256(whole)}},
+	}
+	c, err := Dial(t.Context(), Config{Network: "sctp4+udp", Local: "127.0.0.1:0", Parameters: sctp.Defaults()}, serve(t, list))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Abort()
+	if r, err := c.Get(t.Context(), Options{Request: transfer.Request{Name: "film"}}); err != nil || r.Duration <= 0 || r.Throughput <= 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // TestMessagesInParts: what is large in proportion to the receive buffer comes in parts, with those of other streams between
 // them, and is put together.
 func TestMessagesInParts(t *testing.T) {

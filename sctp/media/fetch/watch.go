@@ -79,14 +79,14 @@ func (w *watch) report(r *transfer.Report) {
 	w.last = r
 	w.lost += int(r.Lost)
 	for _, m := range r.Marks {
-		w.mark(measure.Mark{Kind: measure.MarkKind(m.Kind), Path: measure.Path{Local: m.Local, Remote: m.Remote}, At: m.At, TSN: m.TSN, RTO: m.RTO})
+		w.mark(measure.Mark{Kind: m.Kind, Path: measure.Path{Local: m.Local, Remote: m.Remote}, At: m.At, TSN: m.TSN, RTO: m.RTO})
 	}
 	for i := range r.Paths {
 		p := &r.Paths[i]
 		path := measure.Path{Local: p.Local, Remote: p.Remote}
 		if last, known := w.rtos[path]; last != p.RTO && (known || len(w.rtos) < maxPaths) {
 			w.rtos[path] = p.RTO
-			w.mark(measure.Mark{Kind: measure.NewRTO, Path: path, At: r.At, RTO: p.RTO})
+			w.mark(measure.Mark{Kind: transfer.NewRTO, Path: path, At: r.At, RTO: p.RTO})
 		}
 	}
 	if w.recorder != nil {

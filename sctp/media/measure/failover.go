@@ -13,18 +13,14 @@ type Failover struct {
 
 // Failovers puts the changes of a receiver beside the marks of its sender, whose paths are the other way round.
 func Failovers(changes []Change, marks []Mark) (list []Failover) {
+	x := newIndex(marks)
 	for i := range changes {
 		f, end := Failover{Change: changes[i]}, time.Unix(1<<40, 0)
 		if i+1 < len(changes) {
 			end = changes[i+1].FirstNew
 		}
 		old := f.From.Swapped()
-		f.Clocks = ClocksOf(marks, old, f.LastOld, end)
-		for k := range marks {
-			if m := &marks[k]; m.Path == old && m.RTO > 0 && !m.At.After(f.LastOld) {
-				f.RTO = m.RTO
-			}
-		}
+		f.Clocks, f.RTO = x.clocks(old, f.LastOld, end), x.rtoAt(old, f.LastOld)
 		list = append(list, f)
 	}
 	return list

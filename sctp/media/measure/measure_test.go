@@ -4,10 +4,14 @@ package measure
 
 import (
 	"math"
+	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/isthmus-net/isthmus/sctp/media/transfer"
 )
 
 var (
@@ -31,11 +35,11 @@ func TestClocks(t *testing.T) {
 	} {
 		marks = m.Add(marks, &c)
 	}
-	marks = append(marks, Mark{Kind: Down, Path: wlan, At: ms(3100), RTO: 4 * time.Second})
-	if got, want := ClocksOf(marks, wlan, ms(50), ms(8000)), (Clocks{1050 * time.Millisecond, 3100 * time.Millisecond, 3050 * time.Millisecond}); got != want {
+	marks = append(marks, Mark{Kind: transfer.Down, Path: wlan, At: ms(3100), RTO: 4 * time.Second})
+	if got, want := newIndex(marks).clocks(wlan, ms(50), ms(8000)), (Clocks{1050 * time.Millisecond, 3100 * time.Millisecond, 3050 * time.Millisecond}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if got := ClocksOf(marks, wlan, ms(3200), ms(8000)); got != (Clocks{Never, Never, Never}) {
+	if got := newIndex(marks).clocks(wlan, ms(3200), ms(8000)); got != (Clocks{Never, Never, Never}) {
 		t.Errorf("behind it %+v", got)
 	}
 
@@ -46,7 +50,7 @@ func TestClocks(t *testing.T) {
 	} {
 		r.Add(&c)
 	}
-	list := Failovers(r.Changes, append([]Mark{{Kind: Up, Path: wlan, At: ms(-5), RTO: time.Second}}, marks...))
+	list := Failovers(r.Changes, append([]Mark{{Kind: transfer.Up, Path: wlan, At: ms(-5), RTO: time.Second}}, marks...))
 	if len(list) != 2 || r.Chunks != 5 || r.Again != 1 || r.Gap != 5761*time.Millisecond {
 		t.Fatalf("%+v, %+v", r, list)
 	}
@@ -59,6 +63,51 @@ func TestClocks(t *testing.T) {
 	}
 	if back := list[1]; back.From != umts.Swapped() || back.First != 5760*time.Millisecond || back.Down != Never {
 		t.Errorf("back: %+v", back)
+	}
+}
+
+// TestFailoversOfMany finds the same as who looks through all marks for each change; and in the time that there is, of as
+// many as a client keeps, all of the path that has failed.
+func TestFailoversOfMany(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	paths := []Path{wlan, umts, {wlan.Local, umts.Remote}}
+	var marks []Mark
+	for at := 0; at < 2000; at += random.IntN(4) {
+		marks = append(marks, Mark{Kind: transfer.MarkKind(random.IntN(6)), Path: paths[random.IntN(3)], At: ms(at), RTO: time.Duration(random.IntN(3)) * time.Duration(at)})
+	}
+	var changes []Change
+	for at := 0; at < 2000; at += random.IntN(30) {
+		from := random.IntN(3)
+		changes = append(changes, Change{From: paths[from].Swapped(), To: paths[(from+1)%3].Swapped(), LastOld: ms(at), FirstNew: ms(at + random.IntN(30))})
+	}
+	want := make([]Failover, len(changes))
+	for i, c := range changes {
+		want[i] = Failover{Change: c, Clocks: Clocks{Never, Never, Never}}
+		f, failed := &want[i], c.From.Swapped()
+		for _, m := range marks {
+			if m.Path == failed && m.RTO > 0 && !m.At.After(c.LastOld) {
+				f.RTO = m.RTO
+			}
+			clock := map[transfer.MarkKind]*time.Duration{transfer.FirstData: &f.First, transfer.FirstNew: &f.New, transfer.Down: &f.Down}[m.Kind]
+			if clock == nil || *clock != Never || m.At.Before(c.LastOld) || i+1 < len(changes) && m.At.After(changes[i+1].FirstNew) || (m.Path == failed) != (m.Kind == transfer.Down) {
+				continue
+			}
+			*clock = m.At.Sub(c.LastOld)
+		}
+	}
+	if got := Failovers(changes, marks); !slices.Equal(got, want) {
+		t.Errorf("%d of %d failovers are others", len(got), len(want))
+	}
+
+	marks, changes = nil, nil
+	for n := range 100_000 {
+		marks = append(marks, Mark{Kind: transfer.FirstData, Path: wlan, At: ms(n), RTO: time.Second})
+	}
+	for n := range MaxChanges {
+		changes = append(changes, Change{From: wlan.Swapped(), To: umts.Swapped(), LastOld: ms(n), FirstNew: ms(n)})
+	}
+	if list := Failovers(changes, marks); len(list) != MaxChanges || list[0].First != Never || list[0].RTO != time.Second {
+		t.Errorf("%d failovers, the first %+v", len(list), list[0])
 	}
 }
 

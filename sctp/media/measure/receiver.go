@@ -24,7 +24,6 @@ type Receiver struct {
 
 	path Path
 	last time.Time // something new
-	seen time.Time // anything by the path
 }
 
 // MaxChanges is how many changes of path a [Receiver] keeps.
@@ -46,9 +45,9 @@ func (r *Receiver) Add(c *Chunk) {
 	case len(r.Changes) == MaxChanges:
 		r.Lost++
 	default:
-		r.Changes = append(r.Changes, Change{From: r.path, To: c.Path, LastOld: r.seen, FirstNew: c.At, Gap: gap})
+		r.Changes = append(r.Changes, Change{From: r.path, To: c.Path, LastOld: r.last, FirstNew: c.At, Gap: gap})
 	}
-	r.path, r.last, r.seen = c.Path, c.At, c.At
+	r.path, r.last = c.Path, c.At
 }
 
 // Delay measures one-way delays and their jitter. The clocks of both ends must be equal: those of one host are. The

@@ -32,8 +32,9 @@ type catalog struct {
 	sources  []Source
 	size     int // octets of a message
 	maxOctet int64
+	users    sync.WaitGroup
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards what follows
 	listed time.Time
 	list   []transfer.Entry
 }
@@ -145,10 +146,13 @@ func skip(d fs.DirEntry) error {
 	return nil
 }
 
-// close lets the folder go. Files that are being sent stay open.
+// close lets the folder go when those who use it are done; there are no new ones. Files that are being sent stay open.
 func (c *catalog) close() {
 	if c.root != nil {
-		_ = c.root.Close()
+		go func() {
+			c.users.Wait()
+			_ = c.root.Close()
+		}()
 	}
 }
 

@@ -175,7 +175,7 @@ func (g *Get) Run(to role.Screen) (err error) {
 		return err
 	}
 	o.Output = out
-	defer func() { err = errors.Join(err, out.finish(err == nil)) }()
+	defer func() { err = errors.Join(err, out.finish(false)) }() // unless it is finished
 	if g.CSV != "" || g.Pcapng != "" {
 		if o.Recorder, err = fetch.NewRecorder(g.CSV, g.Pcapng, v.start); err != nil {
 			return err
@@ -197,9 +197,13 @@ func (g *Get) Run(to role.Screen) (err error) {
 		}
 		return err
 	}
+	err = out.finish(true) // whatever becomes of the association, and of what was written down
 	end, cancel := context.WithTimeout(context.Background(), closing)
 	defer cancel()
-	return c.Close(end)
+	if late := c.Close(end); late != nil {
+		fmt.Fprintf(to.Err, "warning: all has come, but the server has not confirmed the end of the association: %v\n", late)
+	}
+	return err
 }
 
 // check looks at the flags.
@@ -285,21 +289,23 @@ func named(f *os.File, name string) bool {
 	return err == nil && os.SameFile(ours, there)
 }
 
-// finish gives the file its name if all is well; else what there is of it stays with its own.
+// finish gives the file its name if all is well; else what there is of it stays with its own. The first call counts.
 func (o *output) finish(well bool) (err error) {
 	if o.file == nil {
 		return nil
 	}
-	switch info, failed := o.file.Stat(); {
+	f := o.file
+	o.file = nil
+	switch info, failed := f.Stat(); {
 	case !well && failed == nil && info.Size() == 0:
-		err = os.Remove(o.file.Name())
+		err = os.Remove(f.Name())
 	case !well:
 	case o.taken():
-		err = fmt.Errorf("%s is there by now: what has come is in %s", o.name, o.file.Name())
+		err = fmt.Errorf("%s is there by now: what has come is in %s", o.name, f.Name())
 	default:
-		if err = o.file.Sync(); err == nil { // what the disk has no room for shows then
-			err = os.Rename(o.file.Name(), o.name)
+		if err = f.Sync(); err == nil { // what the disk has no room for shows then
+			err = os.Rename(f.Name(), o.name)
 		}
 	}
-	return errors.Join(err, o.file.Close()) // until then no other transfer writes to it
+	return errors.Join(err, f.Close()) // until then no other transfer writes to it
 }

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/isthmus-net/isthmus/internal/role"
-	"github.com/isthmus-net/isthmus/sctp"
 	"github.com/isthmus-net/isthmus/sctp/media/transfer"
 )
 
@@ -24,11 +23,12 @@ const (
 	reasonFailed
 	reasonIdle
 	reasonStalled
+	reasonAssociationEnded
 	numReasons
 )
 
 var reasonWords = [numReasons]string{
-	"sessions_full", "peer_full", "bad_message", "not_found", "busy", "too_large", "refused", "source_failed", "idle", "stalled",
+	"sessions_full", "peer_full", "bad_message", "not_found", "busy", "too_large", "refused", "source_failed", "idle", "stalled", "association_ended",
 }
 
 // reasonOf is that of a refusal.
@@ -63,39 +63,13 @@ func (i *Instance) Collect(emit func(role.Metric)) {
 	emit(role.Count("messages_total", "Messages of media that were sent.", c.messages.Load()))
 	emit(role.Count("octets_total", "Octets of media that were sent.", c.octets.Load()))
 	if listener != nil {
-		collectSCTP(emit, listener.Endpoint().Stats())
-	}
-}
-
-// collectSCTP shows what the endpoint has counted.
-func collectSCTP(emit func(role.Metric), s sctp.Stats) {
-	for _, one := range []struct {
-		name, help string
-		n          uint64
-	}{
-		{"packets_sent_total", "Packets of SCTP sent.", s.Sent},
-		{"packets_received_total", "Packets of SCTP received.", s.Received},
-		{"chunks_sent_total", "DATA chunks sent for the first time.", s.Counters.Sent},
-		{"timeouts_total", "Timeouts of T3.", s.Timeouts},
-		{"spurious_timeouts_total", "Timeouts of T3 behind which a late acknowledgement came.", s.Spurious},
-		{"retransmitted_total", "DATA chunks sent again after a timeout.", s.Retransmitted},
-		{"fast_retransmitted_total", "DATA chunks sent again after three reports.", s.FastRetrans},
-		{"early_copies_total", "Copies of DATA chunks by the early probe.", s.EarlyCopies},
-		{"early_changes_total", "ASCONF chunks sent again before T4, because later DATA was acknowledged.", s.EarlyChanges},
-		{"early_moves_total", "DATA chunks sent again when the early probe was answered.", s.EarlyMoves},
-	} {
-		emit(role.Count(one.name, one.help, one.n))
-	}
-	for _, one := range []struct {
-		reason string
-		n      uint64
-	}{
-		{"packet_malformed", s.BadPacket}, {"chunk_malformed", s.BadChunk}, {"tag_wrong", s.BadTag}, {"not_ours", s.NotOurs + s.NotBound},
-		{"stranger", s.Stranger}, {"out_of_the_blue", s.OutOfTheBlue}, {"init_malformed", s.BadInit}, {"init_refused", s.Counters.Refused},
-		{"cookie_wrong", s.BadCookie}, {"cookie_stale", s.StaleCookie}, {"cookie_old", s.OldCookie}, {"unauthenticated", s.Unauthenticated + s.BadAuth},
-		{"unexpected", s.Unexpected}, {"unknown", s.Unknown}, {"duplicate", s.Duplicate}, {"beyond_window", s.BeyondWindow}, {"stream_wrong", s.BadStream},
-		{"receive_full", s.ReceiveFull}, {"send_full", s.SendFull}, {"unreachable", s.Unreachable}, {"send_refused", s.SendRefused},
-	} {
-		emit(role.Dropped(one.reason, one.n))
+		stats := listener.Endpoint().Stats()
+		for _, one := range stats.List() {
+			if one.Drop {
+				emit(role.Dropped(one.Name, one.Value))
+			} else {
+				emit(role.Count(one.Name+"_total", one.Help, one.Value))
+			}
+		}
 	}
 }

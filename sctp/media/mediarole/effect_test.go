@@ -4,6 +4,7 @@ package mediarole
 
 import (
 	"bytes"
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -75,7 +76,7 @@ func TestWhat(t *testing.T) {
 	song := w.file("song", 100)
 	w.file("long", 101)
 	next := w.settings(first + "max_file_size = 100\n[[sctp_media.source]]\nname = \"voice\"\nrate = 100\nsize = 10\noctets = 205\n")
-	old, _ := i.now()
+	old := i.now()
 	roletest.MustReload(t, Role, i, old, *next)
 	if got, _ := w.mustGet(c, transfer.Request{Name: "song"}); !bytes.Equal(got, song) {
 		t.Error("the folder is another one")
@@ -108,7 +109,7 @@ func TestLimits(t *testing.T) {
 		w.until(func() bool { return dropped(i, why) == 1 })
 	}
 	refused("peer_full")
-	old, _ := i.now()
+	old := i.now()
 	next := *w.settings("max_sessions = 1\nsessions_per_peer = 1\nidle_timeout = \"1s\"\n")
 	roletest.MustReload(t, Role, i, old, next)
 	refused("sessions_full")
@@ -117,15 +118,54 @@ func TestLimits(t *testing.T) {
 	w.mustGet(w.mustDial(quickClient(), both), transfer.Request{Name: "film"})
 }
 
-// TestStalled ends a session that takes nothing of what it has asked for.
+// TestStalled ends a session that takes nothing of what it has asked for, also where the server's send buffer has room for all.
 func TestStalled(t *testing.T) {
 	w := newWorld(t)
+	w.file("film", 200_000)
 	i := w.serve("idle_timeout = \"1s\"\n[[sctp_media.source]]\nname = \"noise\"\nrate = 0\nsize = 50000\n")
-	c := w.mustDial(quickClient(), both)
-	if err := c.Conn().WriteMessage((&transfer.Request{Transfer: 1, Name: "noise"}).Append(nil), control); err != nil {
-		t.Fatal(err)
+	for n, source := range []string{"noise", "film"} {
+		small := quickClient()
+		small.Parameters.ReceiveBuffer = 16 << 10
+		c := w.mustDial(small, both)
+		if err := c.Conn().WriteMessage((&transfer.Request{Transfer: 1, Name: source}).Append(nil), control); err != nil {
+			t.Fatal(err)
+		}
+		w.until(func() bool { return dropped(i, "stalled") == float64(n+1) })
 	}
-	w.until(func() bool { return dropped(i, "stalled") == 1 })
+}
+
+// TestSlow: who takes a little at a time is neither stalled nor idle, whether the server's send buffer has room for what it has
+// asked for or not.
+func TestSlow(t *testing.T) {
+	for _, octets := range []int{200_000, 400_000} {
+		t.Run(fmt.Sprint(octets), func(t *testing.T) {
+			w := newWorld(t)
+			w.file("film", octets)
+			w.serve("idle_timeout = \"1s\"\nbuffer = 262144\n")
+			small := quickClient()
+			small.Parameters.ReceiveBuffer = 16 << 10
+			c := w.mustDial(small, both).Conn()
+			if err := c.WriteMessage((&transfer.Request{Transfer: 1, Name: "film"}).Append(nil), control); err != nil {
+				t.Fatal(err)
+			}
+			b := make([]byte, transfer.MaxControl)
+			for n, come := 0, 0; come < octets; n++ {
+				if n < 60 && n%4 == 0 {
+					time.Sleep(200 * time.Millisecond)
+				}
+				size, info, err := c.ReadMessage(b)
+				switch {
+				case err != nil:
+					t.Fatalf("message %d: %v", n, err)
+				case info.Stream == transfer.ControlStream:
+					continue
+				case info.First:
+					come -= transfer.DataHeader
+				}
+				come += size
+			}
+		})
+	}
 }
 
 // TestParameters of the section are those of associations and paths, of living ones too.
@@ -136,7 +176,7 @@ func TestParameters(t *testing.T) {
 	i := w.serve("buffer = 300000\n")
 	c := w.mustDial(quickClient(), "[2001:db8:1::b]:5000")
 	s := w.session(i)
-	old, _ := i.now()
+	old := i.now()
 	next := *w.settings("buffer = 300000\nrto_initial = \"150ms\"\nrto_min = \"120ms\"\nrto_max = \"9s\"\npath_max_retrans = 3\nassociation_max_retrans = 7\npf_threshold = 1\n" +
 		"heartbeat_interval = \"300ms\"\nsack_delay = \"50ms\"\nearly_probe = false\nlink_events = false\nspurious_timeouts = false\nsetup_race = false\nmtu = 1400\nprimary = \"2001:db8:2::b\"\n")
 	roletest.MustReload(t, Role, i, old, next)

@@ -62,7 +62,6 @@ func (i *Instance) Run(ctx context.Context) error {
 	if err := i.open(ctx); err != nil {
 		return err
 	}
-	defer i.pending.Wait()
 	defer i.close()
 	i.log.Info("serving", "listen", i.listener.Addr().String(), "root", i.cfg.Root, "sources", len(i.cfg.Sources))
 	close(i.ready)
@@ -95,11 +94,12 @@ func (i *Instance) open(ctx context.Context) (err error) {
 	return err
 }
 
-// close ends all sessions.
+// close ends all sessions, and waits for that.
 func (i *Instance) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	_ = i.listener.Endpoint().Shutdown(ctx) // else they are aborted
+	i.pending.Wait()
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.catalog.close()
@@ -171,11 +171,19 @@ func peersOf(c *sctp.Conn) (list []netip.Prefix) {
 	return list
 }
 
-// now returns settings and catalog as they are now.
-func (i *Instance) now() (Settings, *catalog) {
+// now returns the settings as they are now.
+func (i *Instance) now() Settings {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.cfg, i.catalog
+	return i.cfg
+}
+
+// useCatalog returns the catalog as it is now, which stays open until its user is done.
+func (i *Instance) useCatalog() *catalog {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.catalog.users.Add(1)
+	return i.catalog
 }
 
 // Prepare implements [role.Changer]. Transfers that are under way go on as they began; parameters of SCTP are those of

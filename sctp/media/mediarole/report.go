@@ -13,8 +13,8 @@ import (
 const leastReport = 20 * time.Millisecond
 
 // report tells the client how our paths are, as long as a transfer goes on.
-func (s *session) report(t *sending, every time.Duration) {
-	tick := time.NewTicker(every)
+func (s *session) report(t *sending) {
+	tick := time.NewTicker(t.report)
 	defer tick.Stop()
 	for {
 		s.write(s.reportNow(t))
@@ -51,7 +51,7 @@ func (s *session) reportNow(t *sending) *transfer.Report {
 	n := min(len(s.marks), transfer.MaxReport)
 	for _, m := range s.marks[:n] {
 		r.Marks = append(r.Marks, transfer.Mark{
-			Kind: transfer.MarkKind(m.Kind), Local: m.Path.Local, Remote: m.Path.Remote, At: m.At, TSN: m.TSN, RTO: m.RTO,
+			Kind: m.Kind, Local: m.Path.Local, Remote: m.Path.Remote, At: m.At, TSN: m.TSN, RTO: m.RTO,
 		})
 	}
 	s.marks = append(s.marks[:0], s.marks[n:]...)

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/lab/peers/tsharktest"
 	"github.com/isthmus-net/isthmus/sctp"
 	"github.com/isthmus-net/isthmus/sctp/media/fetch"
@@ -192,6 +193,63 @@ func TestBusyAndCancel(t *testing.T) {
 	w.mustGet(other, transfer.Request{Name: "small"})
 }
 
+// TestClientGoes: a transfer whose client has gone was not cancelled by it.
+func TestClientGoes(t *testing.T) {
+	w := newWorld(t)
+	i := w.serve("[[sctp_media.source]]\nname = \"endless\"\nrate = 100\n")
+	c := w.mustDial(quickClient(), both)
+	if err := c.Conn().WriteMessage((&transfer.Request{Transfer: 1, Name: "endless"}).Append(nil), control); err != nil {
+		t.Fatal(err)
+	}
+	w.until(func() bool { return i.Status().(Status).Transfers == 1 })
+	c.Abort()
+	w.until(func() bool { return dropped(i, "association_ended") == 1 })
+	if n := i.counters.cancelled.Load(); n != 0 {
+		t.Errorf("%d transfers are counted as cancelled", n)
+	}
+}
+
+// TestNoReports: who wants none gets none at the end either.
+func TestNoReports(t *testing.T) {
+	w := newWorld(t)
+	w.file("film", 10_000)
+	w.serve("")
+	c := w.mustDial(quickClient(), both)
+	for _, every := range []uint32{0, 1000} {
+		if _, r := w.mustGet(c, transfer.Request{Name: "film", Report: every}); (r.Sender.Sent > 0) != (every > 0) {
+			t.Errorf("reports each %d ms: %+v", every, r.Sender)
+		}
+	}
+}
+
+// TestReloadWhileInUse: a folder that the settings name no more stays open for who looks into it.
+func TestReloadWhileInUse(t *testing.T) {
+	w := &world{t: t, root: t.TempDir()}
+	w.file("film", 10)
+	i, err := New(*w.settings(""), discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i.catalog, err = openCatalog(&i.cfg); err != nil {
+		t.Fatal(err)
+	}
+	c := i.useCatalog()
+	roletest.MustReload(t, Role, i, i.now(), *w.settings("max_file_size = 20\n"))
+	defer i.catalog.close()
+	there := func() bool {
+		m, status := c.open("film")
+		if status == transfer.OK {
+			_ = m.Close()
+		}
+		return status == transfer.OK
+	}
+	if !there() {
+		t.Error("it is closed")
+	}
+	c.users.Done()
+	w.until(func() bool { return !there() })
+}
+
 // TestCancelAtTheEnd cancels transfers that are over at about that time: each has its end, and the association serves on.
 func TestCancelAtTheEnd(t *testing.T) {
 	w := newWorld(t)
@@ -265,6 +323,38 @@ func TestUnfinished(t *testing.T) {
 	}
 	if b, err := os.ReadFile(name); err != nil || !bytes.Equal(b, want) {
 		t.Errorf("another file has come: %v", err)
+	}
+}
+
+// atWrite does something when it is written to.
+type atWrite func()
+
+func (f atWrite) Write(b []byte) (int, error) {
+	f()
+	return len(b), nil
+}
+
+// TestNetworkGoesAtTheEnd: what has come whole has its name, whatever becomes of the association and of the capture then.
+func TestNetworkGoesAtTheEnd(t *testing.T) {
+	w := newWorld(t)
+	want := w.file("film", 3000)
+	w.serve(quick)
+	g := &Get{Name: "film", Output: filepath.Join(t.TempDir(), "out"), Pcapng: "/dev/full"}
+	g.reached = reached{Server: both, IPv6: true, Local: ":0", Timeout: time.Minute, Tuning: w.settings(quick + "association_max_retrans = 1\n").Tuning}
+	shown := atWrite(func() {
+		w.cut("a", true)
+		w.cut("b", true)
+	})
+	var warnings bytes.Buffer
+	err := <-w.client.Go(func() error { return g.Run(role.Screen{Out: shown, Err: &warnings}) })
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("error %v", err)
+	}
+	if !strings.Contains(warnings.String(), "has not confirmed the end") {
+		t.Errorf("the warnings are %q", warnings.String())
+	}
+	if b, err := os.ReadFile(g.Output); err != nil || !bytes.Equal(b, want) {
+		t.Errorf("what has come: %v", err)
 	}
 }
 

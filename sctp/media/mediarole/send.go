@@ -5,6 +5,7 @@ package mediarole
 import (
 	"context"
 	"crypto/sha256"
+	"sync/atomic"
 	"time"
 
 	"github.com/isthmus-net/isthmus/sctp"
@@ -18,8 +19,11 @@ type sending struct {
 	ctx    context.Context
 	stop   context.CancelFunc
 	answer transfer.Answer
-	offset uint64 // of the source, where the transfer begins
-	sent   uint64 // octets, with the session's mutex
+	offset uint64        // of the source, where the transfer begins
+	sent   uint64        // octets, with the session's mutex
+	report time.Duration // between reports; 0: there are none
+
+	cancelled atomic.Bool // by the client
 }
 
 // sending returns the transfer under way; nil if there is none.
@@ -39,8 +43,9 @@ func (s *session) begin(r *transfer.Request) {
 		refuse(transfer.Busy)
 		return
 	}
-	_, c := s.server.now()
+	c := s.server.useCatalog()
 	m, status := c.open(r.Name)
+	c.users.Done()
 	if status == transfer.OK && r.Offset > m.octets {
 		_ = m.Close()
 		status = transfer.Refused
@@ -50,6 +55,9 @@ func (s *session) begin(r *transfer.Request) {
 		return
 	}
 	t := &sending{name: r.Name, number: r.Transfer, offset: r.Offset, answer: s.agree(r, m)}
+	if r.Report > 0 {
+		t.report = max(time.Duration(r.Report)*time.Millisecond, leastReport)
+	}
 	t.ctx, t.stop = context.WithCancel(context.Background())
 	s.mu.Lock()
 	ended := s.ended
@@ -66,9 +74,8 @@ func (s *session) begin(r *transfer.Request) {
 	s.lock.Unlock()
 	s.write(&t.answer)
 	s.running.Go(func() { s.send(t, m) })
-	if r.Report > 0 {
-		every := max(time.Duration(r.Report)*time.Millisecond, leastReport)
-		s.running.Go(func() { s.report(t, every) })
+	if t.report > 0 {
+		s.running.Go(func() { s.report(t) })
 	}
 }
 
@@ -90,11 +97,14 @@ func (s *session) agree(r *transfer.Request, m *media) transfer.Answer {
 	return a
 }
 
-// cancel ends the transfer of that number, or whichever there is.
+// cancel ends the transfer of that number for the client, or whichever there is because all ends.
 func (s *session) cancel(number *uint16) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.current; t != nil && (number == nil || *number == t.number) {
+		if number != nil {
+			t.cancelled.Store(true)
+		}
 		t.stop()
 		_ = s.conn.SetWriteDeadline(time.Now()) // who waits for room
 	}
@@ -106,15 +116,19 @@ func (s *session) send(t *sending, m *media) {
 	defer t.stop()
 	end := s.sendData(t, m)
 	_ = s.conn.SetWriteDeadline(time.Time{})
-	switch end.Status {
-	case transfer.OK:
-		s.server.counters.done.Add(1)
-	case transfer.Cancelled:
-		s.server.counters.cancelled.Add(1)
+	switch c := &s.server.counters; {
+	case end.Status == transfer.OK:
+		c.done.Add(1)
+	case end.Status != transfer.Cancelled:
+		c.drop(reasonOf[end.Status])
+	case t.cancelled.Load():
+		c.cancelled.Add(1)
 	default:
-		s.server.counters.drop(reasonOf[end.Status])
+		c.drop(reasonAssociationEnded)
 	}
-	s.flush(t)
+	if t.report > 0 {
+		s.flush(t)
+	}
 	s.mu.Lock()
 	s.current, s.active = nil, time.Now()
 	_ = s.conn.SetWriteDeadline(time.Time{}) // it may have been cancelled when all was sent

@@ -23,6 +23,7 @@ type session struct {
 	mu      sync.Mutex // guards what follows
 	current *sending   // nil: none
 	active  time.Time  // when something was asked, or taken, last
+	taken   uint32     // the first TSN that was not acknowledged then
 	ended   bool       // no transfer begins any more
 	running sync.WaitGroup
 
@@ -47,7 +48,7 @@ func newSession(i *Instance, c *sctp.Conn, peer []netip.Prefix) *session {
 
 // run serves until the association ends.
 func (s *session) run(ctx context.Context) {
-	cfg, _ := s.server.now()
+	cfg := s.server.now()
 	_ = s.tune(&cfg) // of one that has ended already, reading tells
 	s.conn.Observe(s.observe)
 	over := make(chan struct{})
@@ -109,8 +110,9 @@ func (s *session) read() {
 			s.cancel(&m.Transfer)
 		case *transfer.List:
 			s.server.counters.lists.Add(1)
-			_, c := s.server.now()
+			c := s.server.useCatalog()
 			list, more := c.entries(m.After, time.Now())
+			c.users.Done()
 			s.write(&transfer.Entries{Transfer: m.Transfer, More: more, List: list})
 		default: // what servers send
 			s.server.counters.drop(reasonBadMessage)
@@ -158,12 +160,11 @@ func (s *session) follow(over <-chan struct{}) {
 // note keeps an event.
 func (s *session) note(ev sctp.Event) {
 	if ev.Kind == sctp.PathConfirmed {
-		cfg, _ := s.server.now()
-		s.prefer(cfg.Primary)
+		s.prefer(s.server.now().Primary)
 		s.server.count(s)
 	}
-	kind, there := map[sctp.EventKind]measure.MarkKind{
-		sctp.PathFailing: measure.Failing, sctp.PathInactive: measure.Down, sctp.PathActive: measure.Up,
+	kind, there := map[sctp.EventKind]transfer.MarkKind{
+		sctp.PathFailing: transfer.Failing, sctp.PathInactive: transfer.Down, sctp.PathActive: transfer.Up,
 	}[ev.Kind]
 	if !there {
 		return
@@ -179,15 +180,20 @@ func (s *session) note(ev sctp.Event) {
 	s.lock.Unlock()
 }
 
-// expire ends a session that asks for nothing, or takes nothing.
+// expire ends a session that asks for nothing, or takes nothing of what is sent. Who takes little does take, and it is not the
+// client's fault if nothing waits for it in the middle of a transfer.
 func (s *session) expire(now time.Time) {
-	cfg, _ := s.server.now()
+	cfg, st := s.server.now(), s.conn.Status()
+	open := st.NextTSN - uint32(st.Unacknowledged)
 	s.mu.Lock()
-	late, current := now.Sub(s.active) > cfg.IdleTimeout, s.current
+	if open != s.taken || st.Queued == 0 && s.current != nil {
+		s.taken, s.active = open, now
+	}
+	late := now.Sub(s.active) > cfg.IdleTimeout
 	s.mu.Unlock()
 	switch {
 	case !late:
-	case current != nil:
+	case st.Queued > 0:
 		s.server.counters.drop(reasonStalled)
 		s.conn.Abort("nothing is taken")
 	default:

@@ -111,7 +111,7 @@ func TestFaults(t *testing.T) {
 		"too many entries":         {1, 7, 0, 0, 0, MaxEntries + 1},
 		"an entry from above":      (&Entries{List: []Entry{{Name: "../a"}}}).Append(nil),
 		"a path without addresses": (&Report{Paths: []PathReport{{}}}).Append(nil),
-		"a mark of no meaning":     (&Report{Marks: []Mark{{Kind: numMarks, Local: netip.IPv6Unspecified(), Remote: netip.IPv6Unspecified()}}}).Append(nil),
+		"a mark of no meaning":     (&Report{Marks: []Mark{{Kind: NewRTO, Local: netip.IPv6Unspecified(), Remote: netip.IPv6Unspecified()}}}).Append(nil),
 	} {
 		if m, err := Parse(b); !errors.Is(err, ErrMessage) {
 			t.Errorf("%s is read as %+v, error %v", what, m, err)

@@ -52,7 +52,7 @@ type Mark struct {
 	RTO           time.Duration // of the path
 }
 
-// MarkKind says what.
+// MarkKind says what has happened to a path.
 type MarkKind uint8
 
 // Kinds of marks.
@@ -62,8 +62,13 @@ const (
 	Failing                   // the path is potentially failed
 	Down                      // the path is inactive
 	Up                        // the path is active again
-	numMarks
+	NewRTO                    // the path's RTO is another: no mark of a report, but seen in its paths
 )
+
+var markWords = [...]string{"first data", "first new", "failing", "down", "up", "new RTO"}
+
+// String returns the kind in words.
+func (k MarkKind) String() string { return markWords[k] }
 
 func (*Report) kind() Kind { return KindReport }
 
@@ -140,7 +145,7 @@ func (m *Mark) append(b []byte) []byte {
 }
 
 func readMark(r *reader) (m Mark) {
-	if m.Kind = MarkKind(r.uint8()); m.Kind >= numMarks {
+	if m.Kind = MarkKind(r.uint8()); m.Kind >= NewRTO {
 		r.fail("a mark that is not known")
 	}
 	m.Local, m.Remote, m.At, m.TSN, m.RTO = r.addr(), r.addr(), r.instant(), r.uint32(), r.micros()
