@@ -75,6 +75,7 @@ func (s *Schedule) Soon(interval time.Duration, now time.Time) {
 // Times of a host that asks name servers (RFC 7050 section 3).
 const (
 	beforeEnd    = 10 * time.Second // of the TTL
+	behindEnd    = 20 * time.Second // a round of questions to eight name servers that are silent
 	leastAgain   = time.Second
 	negativeTime = 60 * time.Second // of an answer that does not say
 	failureFirst = 2 * time.Second
@@ -82,10 +83,18 @@ const (
 	longest      = 24 * time.Hour
 )
 
-// AskAgain is how long to wait behind an answer with prefixes that is good for ttl.
+// AskAgain is how long to wait behind an answer with prefixes that is good for ttl: until
+// shortly before its end, or until its end where that is near.
 func AskAgain(ttl time.Duration) time.Duration {
-	return min(max(ttl-beforeEnd, leastAgain), longest)
+	if ttl > beforeEnd {
+		ttl -= beforeEnd
+	}
+	return min(max(ttl, leastAgain), longest)
 }
+
+// Keep is how long the prefixes of such an answer are used if no other answer comes: beyond
+// its end, for a resolver that counts the TTL down has nothing new before.
+func Keep(ttl time.Duration) time.Duration { return max(ttl, leastAgain) + behindEnd }
 
 // AskAfterNegative is the same behind an answer without; ttl is 0 if it did not say how
 // long that is so.

@@ -321,7 +321,10 @@ func TestAskTimes(t *testing.T) {
 		got, want time.Duration
 	}{
 		{"ten seconds before the end", AskAgain(600 * time.Second), 590 * time.Second},
-		{"not at once", AskAgain(5 * time.Second), time.Second},
+		{"at an end that is near", AskAgain(9 * time.Second), 9 * time.Second},
+		{"not at once", AskAgain(0), time.Second},
+		{"in use until others can be learnt", Keep(600 * time.Second), 600*time.Second + behindEnd},
+		{"in use while it is asked for again", Keep(0), time.Second + behindEnd},
 		{"not never", AskAgain(1000 * time.Hour), longest},
 		{"a negative answer that says how long", AskAfterNegative(900 * time.Second), 900 * time.Second},
 		{"one that does not", AskAfterNegative(0), negativeTime},

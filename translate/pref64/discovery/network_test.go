@@ -112,10 +112,14 @@ func (w *watched) Write(b []byte) (int, error) {
 	return w.text.Write(b)
 }
 
-func (w *watched) last() string {
+func (w *watched) said() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := strings.Split(strings.TrimSpace(w.text.String()), "\n")
+	return w.text.String()
+}
+
+func (w *watched) last() string {
+	all := strings.Split(strings.TrimSpace(w.said()), "\n")
 	return all[len(all)-1]
 }
 
@@ -131,14 +135,9 @@ func (w *watched) await(t *testing.T, want string) {
 // awaitText waits until a text was said.
 func (w *watched) awaitText(t *testing.T, want string) {
 	t.Helper()
-	said := func() string {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return w.text.String()
-	}
-	for end := time.Now().Add(patience); !strings.Contains(said(), want); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); !strings.Contains(w.said(), want); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("no %q in:\n%s", want, said())
+			t.Fatalf("no %q in:\n%s", want, w.said())
 		}
 	}
 }

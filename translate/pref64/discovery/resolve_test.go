@@ -13,7 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
+
+	"github.com/isthmus-net/isthmus/translate/pref64"
 )
 
 // nameServer answers in the router with the AAAA records that hold now.
@@ -77,6 +80,9 @@ func TestDNSThenRouters(t *testing.T) {
 	w.await(t, "dns [2001:db8:53::/96]")
 	s.set("ipv4only.arpa. 1 IN AAAA 2001:db8:54::192.0.0.170")
 	w.await(t, "dns [2001:db8:54::/96]")
+	if said := w.said(); strings.Contains(said, "none") {
+		t.Errorf("there was a gap:\n%s", said)
+	}
 	stop := n.announce(t, announcer(t, slog.New(slog.DiscardHandler), "2001:db8:64::/96"))
 	w.await(t, "router advertisement [2001:db8:64::/96]")
 	stop(context.Canceled)
@@ -87,6 +93,83 @@ func TestDNSThenRouters(t *testing.T) {
 	defer s.mu.Unlock()
 	if s.checked {
 		t.Error("a query had the CD bit")
+	}
+}
+
+// TestRefresh has one prefix asked for again and again, for minutes of virtual time. No one hears
+// that it has gone while it has not.
+func TestRefresh(t *testing.T) {
+	start := time.Unix(1_800_000_000, 0)
+	const learnt, none = "dns [2001:db8:53::/96]", "none []"
+	fixed := func(ttl time.Duration) func(time.Duration) (time.Duration, error) {
+		return func(time.Duration) (time.Duration, error) { return ttl, nil }
+	}
+	for _, tt := range []struct {
+		name      string
+		takes     time.Duration // an answer
+		ttl       func(after time.Duration) (time.Duration, error)
+		questions int // at most, in five minutes
+		want      []string
+	}{
+		{"a minute", 50 * time.Millisecond, fixed(time.Minute), 6, []string{learnt}},
+		{"a second", 50 * time.Millisecond, fixed(time.Second), 300, []string{learnt}},
+		{"no TTL", 50 * time.Millisecond, fixed(0), 300, []string{learnt}},
+		{"a slow answer", 15 * time.Second, fixed(time.Second), 20, []string{learnt}},
+		{"a resolver that counts from 12 to 0", 50 * time.Millisecond, func(after time.Duration) (time.Duration, error) {
+			return 12*time.Second - after.Truncate(time.Second)%(13*time.Second), nil
+		}, 75, []string{learnt}},
+		{"each other answer is lost", 2 * time.Second, func(after time.Duration) (time.Duration, error) {
+			if after/(5*time.Second)%2 == 1 {
+				return 0, errSilent
+			}
+			return 5 * time.Second, nil
+		}, 100, []string{learnt}},
+		{"silence after a minute", 2 * time.Second, func(after time.Duration) (time.Duration, error) {
+			if after > time.Minute {
+				return 0, errSilent
+			}
+			return 30 * time.Second, nil
+		}, 20, []string{learnt, none}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := &watcher{log: slog.New(slog.DiscardHandler), sets: make(chan pref64.Set, 1), answers: make(chan asked, 1)}
+			var told []string
+			step := func(now time.Time) {
+				w.due(t.Context(), now)
+				w.tell(now)
+				select {
+				case set := <-w.sets:
+					told = append(told, fmt.Sprint(set.Source, " ", set.Prefixes))
+				default:
+				}
+			}
+			w.begin(start)
+			questions := 0
+			for now := start; now.Before(start.Add(5 * time.Minute)); now = w.next(now) {
+				if step(now); !w.asking {
+					continue
+				}
+				questions++
+				a := <-w.answers // of no one: the row answers
+				end := now.Add(tt.takes)
+				for ; now.Before(end); now = w.next(now) {
+					step(now)
+				}
+				now = end
+				var ttl time.Duration
+				if ttl, a.err = tt.ttl(now.Sub(start)); a.err == nil {
+					a.answer = answer{prefixes("2001:db8:53::/96"), ttl}
+				}
+				w.answered(a, now)
+				step(now)
+			}
+			if diff := cmp.Diff(tt.want, told); diff != "" {
+				t.Errorf("told (-want +got):\n%s", diff)
+			}
+			if questions > tt.questions {
+				t.Errorf("%d questions, want %d at most", questions, tt.questions)
+			}
+		})
 	}
 }
 

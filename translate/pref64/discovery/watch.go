@@ -247,7 +247,7 @@ func (w *watcher) answered(a asked, now time.Time) {
 		w.askAt = now.Add(pref64.AskAfterFailures(w.failures))
 	case len(a.answer.prefixes) > 0:
 		w.failures = 0
-		w.known.Resolved(a.answer.prefixes, now.Add(max(a.answer.ttl, time.Second)))
+		w.known.Resolved(a.answer.prefixes, now.Add(pref64.Keep(a.answer.ttl)))
 		w.askAt = now.Add(pref64.AskAgain(a.answer.ttl))
 	default:
 		w.failures = 0
