@@ -13,7 +13,7 @@ const maxRouters = 32
 // Consistency compares what other routers of a link say with what this one does (RFC 8781
 // section 5.2). The zero value says nothing and knows no one.
 type Consistency struct {
-	own    view
+	own    []netip.Prefix // in use, sorted
 	others []router
 }
 
@@ -46,8 +46,15 @@ func (v view) equal(o view) bool {
 	return slices.Equal(v.used, o.used) && slices.Equal(v.withdrawn, o.withdrawn)
 }
 
+// contradicts reports whether v has other prefixes in use than own, or withdraws one of own.
+// The withdrawal of any other prefix takes back what is not said here.
+func (v view) contradicts(own []netip.Prefix) bool {
+	return len(v.used) > 0 && !slices.Equal(v.used, own) ||
+		slices.ContainsFunc(v.withdrawn, func(p netip.Prefix) bool { return slices.Contains(own, p) })
+}
+
 // Own sets what this router says.
-func (c *Consistency) Own(options []Option) { c.own = viewOf(options) }
+func (c *Consistency) Own(options []Option) { c.own = viewOf(options).used }
 
 // Heard takes the options of another router, and reports whether they differ from this
 // router's, and whether that or they are new. Advertisements without options say
@@ -57,7 +64,7 @@ func (c *Consistency) Heard(from netip.Addr, options []Option) (differs, news bo
 		return false, false
 	}
 	said := viewOf(options)
-	differs = !said.equal(c.own)
+	differs = said.contradicts(c.own)
 	at := slices.IndexFunc(c.others, func(r router) bool { return r.address == from })
 	if at < 0 {
 		if len(c.others) == maxRouters {

@@ -177,6 +177,7 @@ func TestConsistency(t *testing.T) {
 	turned := []Option{option("2001:db8:65::/96", time.Minute), option("2001:db8:64::/96", time.Hour)}
 	other := []Option{option("2001:db8:64::/96", time.Hour)}
 	withdrawn := []Option{option("2001:db8:64::/96", time.Hour), option("2001:db8:65::/96", 0)}
+	former := option("2001:db8:66::/96", 0) // what both have announced before
 	var c Consistency
 	c.Own(own)
 	for i, tt := range []struct {
@@ -192,6 +193,9 @@ func TestConsistency(t *testing.T) {
 		{b, other, true, true},
 		{a, own, false, true},
 		{a, own, false, false},
+		{a, append(own[:2:2], former), false, false},
+		{a, []Option{former}, false, false},
+		{a, []Option{option("2001:db8:65::/96", 0)}, true, true},
 	} {
 		if differs, news := c.Heard(tt.from, tt.options); differs != tt.differs || news != tt.news {
 			t.Errorf("step %d: differs %v, news %v", i, differs, news)

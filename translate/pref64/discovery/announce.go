@@ -316,7 +316,7 @@ func (a *Announcer) hear(b []byte, from netip.Addr) {
 	case differs && news:
 		a.log.Warn("another router announces other NAT64 prefixes: one of the two is wrongly set up", "router", from, "says", other.Options)
 	case news:
-		a.log.Info("another router announces the same NAT64 prefixes as this one again", "router", from)
+		a.log.Info("another router contradicts this one about NAT64 prefixes no longer", "router", from)
 	}
 }
 
