@@ -24,6 +24,9 @@ type RouteEntry struct {
 	// those of From.
 	Local, Source bool
 	From          netip.Prefix
+	// Refused marks what the kernel drops, with an error or in silence, or leaves to other
+	// tables.
+	Refused bool
 	// Metric orders ways to one destination, lowest first.
 	Metric uint32
 }
@@ -136,6 +139,10 @@ func parseRoute(b []byte) (w RouteEntry, table uint32, ok bool) {
 		}
 	}
 	w.Dst, w.Local = netip.PrefixFrom(addr, int(b[1])), isLocal(b, table)
+	switch b[7] {
+	case unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT, unix.RTN_THROW:
+		w.Refused = true
+	}
 	if w.Source {
 		w.From = netip.PrefixFrom(from, int(b[2]))
 	}

@@ -47,7 +47,16 @@ func TestEachRoute(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	for dst, kind := range map[string]int{"10.3.0.0/16": unix.RTN_BLACKHOLE, "10.4.0.0/16": unix.RTN_UNREACHABLE, "10.5.0.0/16": unix.RTN_PROHIBIT, "10.6.0.0/16": unix.RTN_THROW} {
+		if err := h.handle.RouteAdd(&netlink.Route{Dst: ipNet(netip.MustParsePrefix(dst)), Type: kind}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	missing := map[RouteEntry]bool{
+		{Dst: netip.MustParsePrefix("10.3.0.0/16"), Refused: true}:               true,
+		{Dst: netip.MustParsePrefix("10.4.0.0/16"), Refused: true}:               true,
+		{Dst: netip.MustParsePrefix("10.5.0.0/16"), Refused: true}:               true,
+		{Dst: netip.MustParsePrefix("10.6.0.0/16"), Refused: true}:               true,
 		{Dst: netip.MustParsePrefix("192.0.2.1/32"), Link: at, Local: true}:      true,
 		{Dst: netip.MustParsePrefix("192.0.2.0/24"), Link: at}:                   true,
 		{Dst: netip.MustParsePrefix("203.0.113.0/28"), Link: at, Metric: 7}:      true,

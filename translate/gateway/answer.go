@@ -5,7 +5,6 @@ package gateway
 import (
 	"errors"
 	"net/netip"
-	"slices"
 
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -33,42 +32,52 @@ func (d *Device) answer() error {
 	if !d.route {
 		return nil
 	}
-	own, err := d.host.IPv4()
+	own, err := d.host.Addresses()
 	if err != nil {
 		return err
 	}
-	var want []proxy
+	want := make(map[proxy]bool)
 	for _, p := range d.want {
 		for _, o := range own {
-			if !p.Addr().Is4() || o.Link == d.tun.Name() || o.Prefix.Bits() == 32 || !o.Prefix.Masked().Contains(p.Addr()) || p.Bits() < o.Prefix.Bits() {
+			if !p.Addr().Is4() || o.Link.Name == d.tun.Name() || o.Prefix.Bits() == 32 || !o.Prefix.Masked().Contains(p.Addr()) || p.Bits() < o.Prefix.Bits() {
 				continue
 			}
 			if len(want)+1<<(32-p.Bits()) > maxProxies {
-				d.log.Warn("too many addresses lie in a connected network to be answered for one by one: have the routers there route the prefix to this host", "prefix", p, "interface", o.Link)
+				d.log.Warn("too many addresses lie in a connected network to be answered for one by one: have the routers there route the prefix to this host", "prefix", p, "interface", o.Link.Name)
 				continue
 			}
 			for a := p.Addr(); p.Contains(a); a = a.Next() {
-				want = append(want, proxy{o.Link, a})
+				want[proxy{o.Link.Name, o.Link.Index, a}] = true
 			}
 		}
 	}
 	return d.setProxies(want)
 }
 
-// setProxies brings the proxies to a list; d.mu is held.
-func (d *Device) setProxies(want []proxy) error {
+// setProxies brings the proxies to those wanted; d.mu is held. What fails is tried again the
+// next time.
+func (d *Device) setProxies(want map[proxy]bool) error {
 	var errs []error
-	for _, p := range want {
-		if !slices.Contains(d.proxies, p) {
-			errs = append(errs, d.host.AddProxy(p.link, p.addr))
+	for p := range d.proxies { // first: a link that is made again may have its former name
+		if want[p] {
+			continue
 		}
-	}
-	for _, p := range d.proxies {
-		if !slices.Contains(want, p) {
-			errs = append(errs, d.host.RemoveProxy(p.link, p.addr))
+		if err := d.host.RemoveProxy(p.link, p.addr); err != nil {
+			errs = append(errs, err)
+			continue
 		}
+		delete(d.proxies, p)
 	}
-	d.proxies = want
+	for p := range want {
+		if d.proxies[p] {
+			continue
+		}
+		if err := d.host.AddProxy(p.link, p.addr); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		d.proxies[p] = true
+	}
 	return errors.Join(errs...)
 }
 
@@ -86,8 +95,9 @@ func (d *Device) AddressesChanged() {
 
 // proxy is an address that this host answers for on a link.
 type proxy struct {
-	link string
-	addr netip.Addr
+	link  string
+	index int // of the link
+	addr  netip.Addr
 }
 
 // CleanProxies ends the answers for addresses of pools that no device of a translator leads

@@ -32,12 +32,12 @@ type Device struct {
 	want    []netip.Prefix
 	set     map[netip.Prefix]bool // routes that are set
 	left    []netip.Prefix        // those of an earlier process, until it is known which are wanted
-	proxies []proxy
+	proxies map[proxy]bool        // that are set
 }
 
 // NewDevice makes the device of a translator, without touching the host.
 func NewDevice(log *slog.Logger) *Device {
-	return &Device{log: log, set: make(map[netip.Prefix]bool)}
+	return &Device{log: log, set: make(map[netip.Prefix]bool), proxies: make(map[proxy]bool)}
 }
 
 // Name is that of the device.

@@ -53,6 +53,15 @@ func setting(family, of, name string) (int, bool) {
 	return n, err == nil && err2 == nil
 }
 
+// keyOf is a setting of IPv4 of an interface as sysctl takes it: with slashes where the name of
+// the interface has a dot.
+func keyOf(device, name string) string {
+	if strings.Contains(device, ".") {
+		return "net/ipv4/conf/" + device + "/" + name
+	}
+	return "net.ipv4.conf." + device + "." + name
+}
+
 // forwarding looks at the switches of forwarding. Each interface has one of IPv4; to write
 // that of all sets every one.
 func (p *Passage) forwarding(device string) {
@@ -63,7 +72,7 @@ func (p *Passage) forwarding(device string) {
 	if known && all == 0 {
 		closed("IPv4", "net.ipv4.ip_forward")
 	} else if at, there := setting("ipv4", device, "forwarding"); there && at == 0 {
-		closed("what the translator sends over IPv4", "net.ipv4.conf."+device+".forwarding")
+		closed("what the translator sends over IPv4", keyOf(device, "forwarding"))
 	}
 	if all, known = setting("ipv6", "all", "forwarding"); known && all == 0 {
 		closed("IPv6", "net.ipv6.conf.all.forwarding")
@@ -78,7 +87,7 @@ func (p *Passage) reversePath(device string, own []netip.Addr) {
 	key := "net.ipv4.conf.all.rp_filter"
 	value, _ := setting("ipv4", "all", "rp_filter")
 	if at, _ := setting("ipv4", device, "rp_filter"); at > value {
-		key, value = "net.ipv4.conf."+device+".rp_filter", at
+		key, value = keyOf(device, "rp_filter"), at
 	}
 	switch {
 	case value == 0:
@@ -115,7 +124,7 @@ func (p *Passage) ways(device string, four, six func(netip.Prefix) bool) {
 	sides := [...]side{{name: "IPv4", wants: four}, {name: "IPv6", wants: six}}
 	err = host.EachRoute(func(w port.RouteEntry) {
 		s, a := &sides[w.Dst.Addr().BitLen()/128], w.Dst.Addr()
-		if !w.Local && !a.IsMulticast() && !a.IsLinkLocalUnicast() && s.wants(w.Dst) {
+		if !w.Local && !w.Refused && !a.IsMulticast() && !a.IsLinkLocalUnicast() && s.wants(w.Dst) {
 			s.add(w, links, device)
 		}
 	})
