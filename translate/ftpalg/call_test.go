@@ -79,6 +79,19 @@ var calls = []struct {
 		> EPSV
 		s 530 Please login first.
 		< 530 Please login first.`, "epsv_failed"},
+	{"EPSV answered with another code: what follows stays in step", &poolPort, `
+		c PASV
+		> EPSV
+		s 200 ok
+		< 200 ok
+		c PORT 198,51,100,10,20,162
+		> PORT 198,51,100,10,20,162
+		s 500 Illegal
+		< 500 Illegal
+		c EPSV 2
+		> NOOP
+		s 200 ok
+		< 522 Network protocol not supported, use (1)`, "epsv_unsupported"},
 	{"EPSV", &poolPort, `
 		c EPSV
 		> EPSV

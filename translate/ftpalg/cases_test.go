@@ -2,6 +2,8 @@
 
 package ftpalg
 
+import "strings"
+
 // dialogues are scripts in the form of [talk.run], behind the greeting.
 var dialogues = []struct {
 	name   string
@@ -103,6 +105,58 @@ var dialogues = []struct {
 		< 226 Transfer complete
 		s 227 (192,0,2,31,237,19)
 		< 229 Entering Extended Passive Mode (|||60691|)`, "epsv_translated"},
+	{"end of a transfer before the 227, with a command behind", `
+		c EPSV
+		> PASV
+		c MLSD
+		> MLSD
+		s 226 Transfer complete
+		< 226 Transfer complete
+		s 227 (192,0,2,31,237,19)
+		< 229 Entering Extended Passive Mode (|||60691|)
+		s 226 Listed
+		< 226 Listed
+		c ALGS STATUS64
+		> NOOP
+		s 200 ok
+		< 216 EPSVEPRT`, "algs_answered epsv_translated"},
+	{"PASV answered with another code: what follows stays in step", `
+		c EPSV
+		> PASV
+		s 200 ok
+		< 200 ok` + strings.Repeat(`
+		c NOOP
+		> NOOP
+		s 200 ok
+		< 200 ok`, maxPending+6) + `
+		c ALGS STATUS64
+		> NOOP
+		s 200 ok
+		< 216 EPSVEPRT`, "algs_answered"},
+	{"PASV answered with another code, then as it should be", `
+		c EPSV
+		> PASV
+		s 200 ok
+		< 200 ok
+		c EPSV
+		> PASV
+		s 227 (192,0,2,31,237,19)
+		< 229 Entering Extended Passive Mode (|||60691|)
+		c ALGS STATUS64
+		> NOOP
+		s 200 ok
+		< 216 EPSVEPRT`, "algs_answered epsv_translated"},
+	{"PASV answered with another code, then AUTH", `
+		c EPSV
+		> PASV
+		s 200 ok
+		< 200 ok
+		c AUTH TLS
+		> AUTH TLS
+		s 234 ok
+		< 234 ok
+		c EPSV
+		> EPSV`, "auth_accepted"},
 	{"one reply for two commands", `
 		c RETR big
 		> RETR big

@@ -115,6 +115,9 @@ type pending struct {
 	kind kind
 	// answer is what the client is told when a NOOP has been answered.
 	answer string
+	// passed is true when a reply has come that was no answer to this command, and was
+	// taken for the end of something earlier.
+	passed bool
 }
 
 // queue holds the commands without a reply, oldest first.
@@ -145,9 +148,10 @@ func (q *queue) pop() {
 	}
 }
 
-// find returns how many are older than the first of a kind, or -1.
-func (q *queue) find(kinds ...kind) int {
-	for i := range q.size {
+// find returns how many are older than the first of a kind, or -1. The search begins behind
+// the oldest from.
+func (q *queue) find(from int, kinds ...kind) int {
+	for i := from; i < q.size; i++ {
 		for _, k := range kinds {
 			if q.ring[(q.first+i)%maxPending].kind == k {
 				return i

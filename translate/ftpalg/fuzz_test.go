@@ -24,8 +24,8 @@ func (t *talk) check(tb testing.TB) {
 	if d.pending.size < 0 || d.pending.size > maxPending {
 		tb.Fatalf("%d commands are without a reply", d.pending.size)
 	}
-	if (d.mode == undecided) != (d.mode != transparent && d.pending.find(authReply) >= 0) {
-		tb.Fatalf("the mode is %d, but AUTH is awaited at %d", d.mode, d.pending.find(authReply))
+	if (d.mode == undecided) != (d.mode != transparent && d.pending.find(0, authReply) >= 0) {
+		tb.Fatalf("the mode is %d, but AUTH is awaited at %d", d.mode, d.pending.find(0, authReply))
 	}
 }
 

@@ -85,9 +85,7 @@ func (d *dialogue) replyLine(line []byte, out *output) {
 func (d *dialogue) beginReply(code int, out *output) {
 	r := &d.reply
 	r.swallow, r.port = false, 0
-	if code == codePassive || d.call != nil && code == codeExtended {
-		d.catchUp()
-	}
+	d.catchUp(code == codePassive || d.call != nil && code == codeExtended)
 	switch d.pending.head().kind {
 	case epsvReply:
 		r.swallow = code == codePassive
@@ -106,9 +104,15 @@ func (d *dialogue) beginReply(code int, out *output) {
 }
 
 // catchUp forgets commands that the server has left without a reply, when it
-// answers one of which the code tells.
-func (d *dialogue) catchUp() {
-	for d.pending.head().kind == plainReply && d.pending.find(epsvReply, passiveReply, calledPASV, calledEPSV) > 0 {
+// answers one of which the code tells: passive is true for the code of a passive mode.
+// One that was passed over had its reply then, if a younger one is without.
+func (d *dialogue) catchUp(passive bool) {
+	for d.pending.size > 1 {
+		head := d.pending.head()
+		left := head.passed || passive && head.kind == plainReply
+		if !left || passive && d.pending.find(1, epsvReply, passiveReply, calledPASV, calledEPSV) < 0 {
+			return
+		}
 		d.pending.pop()
 	}
 }
@@ -155,7 +159,9 @@ func (d *dialogue) passiveReplied(k kind, code int, swallowed bool, port uint16,
 	case code >= 400:
 		d.count(epsvFailed)
 	default:
-		// The end of something earlier, of which we thought that it had ended.
+		// The end of something earlier, of which we thought that it had ended, or no
+		// answer that a server should give.
+		d.pending.ring[d.pending.first].passed = true
 		return false
 	}
 	return true
@@ -169,7 +175,7 @@ func (d *dialogue) decide(code int) {
 		return
 	}
 	d.count(authRefused)
-	if d.pending.find(authReply) < 0 {
+	if d.pending.find(0, authReply) < 0 {
 		d.resume()
 	}
 }
