@@ -298,6 +298,10 @@ func (p *Proxy) serve(ctx context.Context, client *net.TCPConn) {
 		p.tally.add(gaveWay)
 		dismiss(client, replyBusy)
 		return
+	case err != nil && ctx.Err() != nil:
+		p.tally.add(stopped)
+		dismiss(client, replyStop)
+		return
 	case err != nil:
 		p.tally.add(serverUnreachable)
 		dismiss(client, replyNoServer)

@@ -204,6 +204,17 @@ func TestStop(t *testing.T) {
 	secret.hearsEnd(io.EOF)
 }
 
+// TestStopWhileDialing is not the server's fault.
+func TestStopWhileDialing(t *testing.T) {
+	dialing := make(chan struct{})
+	s := newSite(t, Settings{}, func(p *directPeers) { p.dialing = dialing })
+	client := s.call()
+	<-dialing
+	s.counted("stopped")
+	client.hears("421 Service not available, closing control connection")
+	client.hearsEnd(io.EOF)
+}
+
 // TestUrgentData stays in its place in the stream.
 func TestUrgentData(t *testing.T) {
 	s := newSite(t, Settings{}, nil)

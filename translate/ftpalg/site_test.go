@@ -28,6 +28,8 @@ type directPeers struct {
 	// callers, if it is there, has the addresses of one connection after the other.
 	callers chan netip.Addr
 	expect  func(port uint16) (netip.AddrPort, error)
+	// dialing, if it is there, hears of each connection that no server accepts or refuses.
+	dialing chan struct{}
 }
 
 var errStranger = errors.New("nobody knows this connection")
@@ -46,6 +48,11 @@ func (p directPeers) Peer(from netip.AddrPort) (Peer, error) {
 }
 
 func (p directPeers) Dial(ctx context.Context, peer Peer) (*net.TCPConn, error) {
+	if p.dialing != nil {
+		p.dialing <- struct{}{}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp4", peer.Server.String())
 	if err != nil {
 		return nil, err
