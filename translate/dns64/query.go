@@ -129,8 +129,9 @@ func (q *Query) Failure() *dns.Msg { return q.reply(dns.RcodeServerFailure) }
 // longer one may be made.
 func (q *Query) Pack(m *dns.Msg, explained []*dns.EDNS0_EDE) ([]byte, error) {
 	m.Compress = true
+	var opt *dns.OPT
 	if q.opt != nil {
-		opt := &dns.OPT{Hdr: dns.RR_Header{Name: ".", Rrtype: dns.TypeOPT}}
+		opt = &dns.OPT{Hdr: dns.RR_Header{Name: ".", Rrtype: dns.TypeOPT}}
 		opt.SetUDPSize(uint16(q.maxUDP))
 		opt.SetDo(q.do())
 		for _, e := range explained {
@@ -141,6 +142,16 @@ func (q *Query) Pack(m *dns.Msg, explained []*dns.EDNS0_EDE) ([]byte, error) {
 		m.Rcode = dns.RcodeServerFailure // the upper bits have no place
 	}
 	size := q.size()
+	if opt != nil && len(explained) > 0 && m.Len() > size {
+		// What explains goes before what is explained, its text first; that options are left
+		// out is told by TC (RFC 8914 section 3).
+		for i, e := range explained {
+			opt.Option[i] = &dns.EDNS0_EDE{InfoCode: e.InfoCode}
+		}
+		if m.Len() > size {
+			opt.Option, m.Truncated = nil, true
+		}
+	}
 	if m.Len() > size {
 		// The additional section goes before anything that the client asked for, and
 		// without a word (RFC 2181 section 9).

@@ -231,6 +231,45 @@ func TestExplanations(t *testing.T) {
 	}
 }
 
+// TestExplanationsGoFirst has explanations for which there is no room go before what they
+// explain: their texts first, and then, with a word, they themselves.
+func TestExplanationsGoFirst(t *testing.T) {
+	text := strings.Repeat("because ", 75)
+	for _, tt := range []struct {
+		name      string
+		explained []*dns.EDNS0_EDE
+		left      int
+		cut       bool
+	}{
+		{"one with a long text", []*dns.EDNS0_EDE{{InfoCode: dns.ExtendedErrorCodeStaleAnswer, ExtraText: text}}, 1, false},
+		{"very many", slices.Repeat([]*dns.EDNS0_EDE{{InfoCode: dns.ExtendedErrorCodeStaleAnswer}}, 100), 0, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			query := new(dns.Msg).SetQuestion("host.example.net.", dns.TypeAAAA).SetEdns0(512, false)
+			raw, _ := query.Pack()
+			p := policy(t, nil)
+			q, _, _ := p.Admit(raw, client, false)
+			l := p.Begin(&q)
+			l.Take(said(t, native))
+			m, _, _ := l.Response()
+			wire, err := q.Pack(m, tt.explained)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := new(dns.Msg)
+			if err := got.Unpack(wire); err != nil || len(wire) > 512 || len(got.Answer) != 1 || got.Truncated != tt.cut {
+				t.Errorf("%d octets, %v, %v", len(wire), got, err)
+			}
+			if left := explanations(got); len(left) != tt.left || tt.left > 0 && left[0].InfoCode != tt.explained[0].InfoCode {
+				t.Errorf("left: %v", left)
+			}
+			if tt.left > 0 && tt.explained[0].ExtraText != text {
+				t.Error("what an upstream said, and others may be told, has changed")
+			}
+		})
+	}
+}
+
 // TestLongStream has an answer made that is longer than a message can be, of one that was
 // not: it is cut. On a stream the rest would be read as further messages.
 func TestLongStream(t *testing.T) {
