@@ -232,7 +232,7 @@ func TestSettings(t *testing.T) {
 	}{
 		{"nobody may ask", func(s *Settings) { s.Clients = nil }},
 		{"a prefix of a length that RFC 6052 does not know", func(s *Settings) { s.Prefixes = []netip.Prefix{netip.MustParsePrefix("2001:db8::/80")} }},
-		{"too many prefixes", func(s *Settings) { s.Prefixes = make([]netip.Prefix, maxPrefixes+1) }},
+		{"too many prefixes", func(s *Settings) { s.Prefixes = make([]netip.Prefix, MaxPrefixes+1) }},
 		{"a range of IPv6", func(s *Settings) { s.Ranges = []Range{{IPv4: netip.MustParsePrefix("2001:db8::/32")}} }},
 		{"a range with a wrong prefix", func(s *Settings) {
 			s.Ranges = []Range{{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/80")}}

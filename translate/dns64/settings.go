@@ -23,8 +23,8 @@ const (
 // one client may hold.
 const ShareOfClient = 8
 
-// maxPrefixes bounds the records that one A record can become.
-const maxPrefixes = 8
+// MaxPrefixes bounds the records that one A record can become.
+const MaxPrefixes = 8
 
 // DefaultPrefix is that of AAAA records where none is configured.
 var DefaultPrefix = translate.WellKnownPrefix
@@ -112,8 +112,8 @@ func New(s Settings) (*Policy, error) {
 
 // setPrefixes fills what addresses are made of.
 func (p *Policy) setPrefixes(s Settings) error {
-	if len(s.Prefixes) > maxPrefixes {
-		return fmt.Errorf("%d prefixes are too many; name at most %d", len(s.Prefixes), maxPrefixes)
+	if len(s.Prefixes) > MaxPrefixes {
+		return fmt.Errorf("%d prefixes are too many; name at most %d", len(s.Prefixes), MaxPrefixes)
 	}
 	wanted := s.Prefixes
 	if len(wanted) == 0 {

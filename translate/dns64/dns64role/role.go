@@ -53,10 +53,7 @@ type Settings struct {
 	IdleTimeout                   time.Duration
 }
 
-const (
-	maxPrefixes = 8       // Each A record becomes as many AAAA records.
-	maxQueries  = 1 << 16 // There are no more ports.
-)
+const maxQueries = 1 << 16 // There are no more ports.
 
 func (s *Settings) keys() []key.Key {
 	const day = 24 * time.Hour
@@ -154,8 +151,8 @@ var domainName = key.Text("nat64.example.net", func(s string) (string, *key.Faul
 func (s *Settings) check(c *config.Checker) {
 	s.checkClients(c)
 	s.checkUpstreams(c)
-	if n := len(s.Prefixes); n > maxPrefixes && c.OK("prefixes") {
-		c.Fail("prefixes", fmt.Sprintf("%d prefixes make %d AAAA records of each A record", n, n), fmt.Sprintf("name at most %d", maxPrefixes))
+	if n := len(s.Prefixes); n > dns64.MaxPrefixes && c.OK("prefixes") {
+		c.Fail("prefixes", fmt.Sprintf("%d prefixes make %d AAAA records of each A record", n, n), fmt.Sprintf("name at most %d", dns64.MaxPrefixes))
 	}
 	if s.QueryTimeout < s.UpstreamTimeout && c.OK("query_timeout", "upstream_timeout") {
 		c.Fail("query_timeout", fmt.Sprintf("%v in all are less than upstream_timeout for one upstream", s.QueryTimeout), fmt.Sprintf("write %v or more", s.UpstreamTimeout))
@@ -216,7 +213,7 @@ func (s *Settings) take(offers []any) {
 		return
 	}
 	for _, p := range slices.Concat(config.Offered[pref64.Local](offers)...) {
-		if !slices.Contains(s.Prefixes, p) && len(s.Prefixes) < maxPrefixes {
+		if !slices.Contains(s.Prefixes, p) && len(s.Prefixes) < dns64.MaxPrefixes {
 			s.Prefixes = append(s.Prefixes, p)
 		}
 	}
