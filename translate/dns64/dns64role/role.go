@@ -154,7 +154,18 @@ func (s *Settings) check(c *config.Checker) {
 	if n := len(s.Prefixes); n > dns64.MaxPrefixes && c.OK("prefixes") {
 		c.Fail("prefixes", fmt.Sprintf("%d prefixes make %d AAAA records of each A record", n, n), fmt.Sprintf("name at most %d", dns64.MaxPrefixes))
 	}
-	if s.QueryTimeout < s.UpstreamTimeout && c.OK("query_timeout", "upstream_timeout") {
+	if c.OK("query_timeout", "upstream_timeout") {
+		s.checkTimes(c)
+	}
+}
+
+// checkTimes wants time for one upstream, and for another one behind a silent one.
+func (s *Settings) checkTimes(c *config.Checker) {
+	switch several := len(s.Upstreams) > 1; {
+	case several && s.QueryTimeout <= s.UpstreamTimeout:
+		c.Fail("query_timeout", fmt.Sprintf("%v in all leave no time for a second upstream where the first is silent for %v", s.QueryTimeout, s.UpstreamTimeout),
+			fmt.Sprintf("write %v or more, or a shorter upstream_timeout", 2*s.UpstreamTimeout))
+	case s.QueryTimeout < s.UpstreamTimeout:
 		c.Fail("query_timeout", fmt.Sprintf("%v in all are less than upstream_timeout for one upstream", s.QueryTimeout), fmt.Sprintf("write %v or more", s.UpstreamTimeout))
 	}
 }

@@ -4,6 +4,7 @@ package dns64role
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -111,12 +112,15 @@ func (u *upstreams) ask(ctx context.Context, a dns64.Ask) dns64.Result {
 func (u *upstreams) askOne(ctx context.Context, i int, a dns64.Ask) *dns.Msg {
 	one := u.list[i]
 	one.asked.Add(1)
+	begun := time.Now()
 	within, cancel := context.WithTimeout(ctx, u.each)
 	m, err := exchange(within, one.at, a, u.mixedCase)
 	cancel()
 	if err != nil {
 		one.failed.Add(1)
-		if ctx.Err() == nil { // else no one waits any more, which is not the upstream's fault
+		hurried := ctx.Err() != nil && time.Since(begun) < u.each/2 // others left it little time
+		// That no one waits any more is not the upstream's fault either.
+		if !hurried && !errors.Is(ctx.Err(), context.Canceled) {
 			u.report(i, false, err)
 		}
 		return nil

@@ -3,7 +3,9 @@
 package dns64role
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
+	"github.com/isthmus-net/isthmus/translate/dns64"
 )
 
 // TestFailover has the first upstream die, and come back.
@@ -57,6 +60,42 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 	if r.value("answers_total", "failed") != 1 {
 		t.Error("not counted")
+	}
+}
+
+// TestSilentUpstream leaves no time for a second upstream behind a silent one: it is asked
+// first as soon as the silence is noticed.
+func TestSilentUpstream(t *testing.T) {
+	silent := answering(t, netip.AddrPort{}, func(dns.ResponseWriter, *dns.Msg) {})
+	good := answering(t, netip.AddrPort{}, records("x. 0 IN MX 1 mail.example.net."))
+	r := serve(t, func(c *Settings) { c.UpstreamTimeout, c.QueryTimeout = time.Second, time.Second }, silent.at, good.at)
+	for n, want := range []int{dns.RcodeServerFailure, dns.RcodeServerFailure, dns.RcodeSuccess} {
+		m := r.query(t, "udp", func(q *dns.Msg) { q.SetQuestion(fmt.Sprintf("host%d.example.net.", n), dns.TypeMX) })
+		if m.Rcode != want {
+			t.Errorf("query %d: %v", n, m)
+		}
+	}
+	if status := r.Status().(Status).Upstreams; status[0].Answers || !status[1].Answers {
+		t.Errorf("status %+v", status)
+	}
+}
+
+// TestHurriedUpstream: who was asked in the last moment, or for somebody who has gone, is not
+// silent for that.
+func TestHurriedUpstream(t *testing.T) {
+	silent := answering(t, netip.AddrPort{}, func(dns.ResponseWriter, *dns.Msg) {})
+	u := newUpstreams(&Settings{Upstreams: []netip.AddrPort{silent.at}, UpstreamTimeout: patience}, slog.New(slog.DiscardHandler))
+	a := dns64.Ask{Name: "host.example.net.", Type: dns.TypeA, Class: dns.ClassINET}
+	for range 2 {
+		late, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		u.askOne(late, 0, a)
+		cancel()
+		gone, leave := context.WithCancel(t.Context())
+		time.AfterFunc(50*time.Millisecond, leave)
+		u.askOne(gone, 0, a)
+	}
+	if s := u.status()[0]; !s.Answers || s.Failed != 4 {
+		t.Errorf("status %+v", s)
 	}
 }
 
