@@ -56,10 +56,12 @@ func (s Socket) remedy() string {
 	return "choose another port or address"
 }
 
-// overlap reports whether two sockets of one protocol cannot exist side by side.
+// overlap reports whether two sockets of one protocol cannot exist side by side. One for all
+// addresses of IPv6 may be one for all of IPv4, too.
 func overlap(a, b netip.AddrPort) bool {
+	covers := func(all, one netip.Addr) bool { return all.IsUnspecified() && (all.Is6() || one.Is4()) }
 	return a.Addr().IsValid() && b.Addr().IsValid() && a.Port() != 0 && a.Port() == b.Port() &&
-		(a.Addr() == b.Addr() || a.Addr().IsUnspecified() || b.Addr().IsUnspecified())
+		(a.Addr() == b.Addr() || covers(a.Addr(), b.Addr()) || covers(b.Addr(), a.Addr()))
 }
 
 // Route are destinations whose packets go to the instance.

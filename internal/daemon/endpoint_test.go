@@ -82,6 +82,18 @@ func TestServeEndsAtOnce(t *testing.T) {
 	}
 }
 
+// 0.0.0.0 is all addresses of IPv4, and no one who writes it wants the metrics seen by IPv6.
+func TestMetricsByIPv4Alone(t *testing.T) {
+	listener, err := listenMetrics(netip.MustParseAddrPort("0.0.0.0:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	if at := listener.Addr().(*net.TCPAddr).AddrPort(); !at.Addr().Is4() {
+		t.Errorf("the metrics listen at %v", at)
+	}
+}
+
 // TestEndpointsAreBounded opens connections without end: those of the control socket have the
 // limits that its server sets, and those of the metrics wait.
 func TestEndpointsAreBounded(t *testing.T) {

@@ -236,8 +236,12 @@ func udpFree(claim config.Socket) error {
 
 // listenMetrics opens the metrics endpoint.
 func listenMetrics(at netip.AddrPort) (net.Listener, error) {
+	network := "tcp"
+	if at.Addr().Is4() { // or 0.0.0.0 would stand for IPv6, too
+		network = "tcp4"
+	}
 	var settings net.ListenConfig
-	listener, err := settings.Listen(context.Background(), "tcp", at.String())
+	listener, err := settings.Listen(context.Background(), network, at.String())
 	if err != nil {
 		return nil, explainBind("TCP", "-t", at, false, err)
 	}

@@ -3,6 +3,7 @@
 package registrarrole
 
 import (
+	"net"
 	"net/netip"
 	"slices"
 	"testing"
@@ -11,7 +12,30 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/sip/registrar"
 )
+
+// TestAllAddressesOfEachFamily: 0.0.0.0 and :: take no port from each other.
+func TestAllAddressesOfEachFamily(t *testing.T) {
+	for _, transport := range []string{"UDP", "TCP"} {
+		one, err := openSockets([]registrar.Listener{{Transport: transport, Address: netip.MustParseAddrPort("[::]:0")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer one.close()
+		var at netip.AddrPort
+		if transport == "UDP" {
+			at = one.udp[0].LocalAddr()
+		} else {
+			at = one.streams[0].Addr().(*net.TCPAddr).AddrPort()
+		}
+		other, err := openSockets([]registrar.Listener{{Transport: transport, Address: netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port())}})
+		if err != nil {
+			t.Errorf("%s: %v", transport, err)
+		}
+		other.close()
+	}
+}
 
 // TestAddressComesAndGoes: an address of the registrar that leaves the host stands in the status
 // until it is back.

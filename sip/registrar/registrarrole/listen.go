@@ -44,7 +44,11 @@ func (s *sockets) open(l registrar.Listener) error {
 		}
 		return explain(l, err)
 	}
-	conn, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(l.Address))
+	network := "tcp6"
+	if l.Address.Addr().Is4() { // or 0.0.0.0 would stand for IPv6, too
+		network = "tcp4"
+	}
+	conn, err := net.ListenTCP(network, net.TCPAddrFromAddrPort(l.Address))
 	if err == nil {
 		s.streams = append(s.streams, conn)
 	}
