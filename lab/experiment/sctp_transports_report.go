@@ -17,7 +17,7 @@ func transportsReport(f *transportsFound) *report.Report {
 			"Ours and usrsctp have the same buffers, and packets of 1500 octets at most. Messages of usrsctp go from our generator to its process, and from that to us, by sockets of the host that hold some four of them, which takes some tenths of a millisecond.",
 			"Delay is from the generator's write to the whole message at the receiver; jitter the mean difference of the delays of two messages that follow each other. The first part of each flow is left out, while windows grow.",
 			"CPU is what both ends need for each message on all CPUs, our generator, receiving in the kernel and acknowledgements included, on WLAN, where one flow goes on at a time; D-ITG's programs are not counted.",
-			"The study's curves are pictures: of its text are the knees, 1500 kB/s of SCTP and 2500 kB/s of TCP on WLAN, and the loss of UDP at 70 kB/s on UMTS; that TCP has 20 to 30 % more than SCTP beyond 1500 kB/s, and that delay and jitter of UDP are the lowest, those of SCTP between, and TCP's the highest. A knee here is the highest rate of those offered of which 98 % came through, below the first of which they did not.",
+			"The study's curves are pictures: of its text are the knees, 1500 kB/s of SCTP and 2500 kB/s of TCP on WLAN, and the loss of UDP at 70 kB/s on UMTS; that TCP has 20 to 30 % more than SCTP beyond 1500 kB/s, and that delay and jitter of UDP are the lowest, those of SCTP between, and TCP's the highest. A knee here is the highest rate of those offered of which 98 % came through, below the first of which they did not; D-ITG has none, since its generator sends up to a fifth less than it is asked to.",
 			"The wires lose nothing but what does not fit their queues. Spurious are chunks of DATA that the receiver had already, of all that were sent, at all rates on UMTS together.",
 			fmt.Sprintf("Our senders of datagrams were %.3f ms behind their schedule at most, in the mean of a flow.", inMilliseconds(f.late)),
 		},
@@ -137,7 +137,7 @@ func transportFigures(f *transportsFound) []report.Figure {
 	theirs, theirWorst := f.umts.spurious(carriedUsrsctp)
 	return []report.Figure{
 		{Name: "knee on WLAN, SCTP", Unit: "kB/s", Published: published(1500), Peer: f.wlan.knee(carriedUsrsctp), Isthmus: f.wlan.knee(carriedSCTP)},
-		{Name: "knee on WLAN, TCP Reno", Unit: "kB/s", Published: published(2500), Peer: f.wlan.knee(carriedDITGTCP), Isthmus: f.wlan.knee(carriedTCP)},
+		{Name: "knee on WLAN, TCP Reno", Unit: "kB/s", Published: published(2500), Isthmus: f.wlan.knee(carriedTCP)},
 		{Name: "lowest rate on UMTS at which UDP loses", Unit: "kB/s", Published: published(50), Peer: f.umts.firstLoss(carriedDITGUDP), Isthmus: f.umts.firstLoss(carriedUDP)},
 		{Name: fmt.Sprintf("UDP, %d kB/s on UMTS: loss", f.umts.offered[len(f.umts.offered)-1]), Unit: "%", Decimals: 2, Published: published(33.82), Peer: f.umts.lost(carriedDITGUDP), Isthmus: f.umts.lost(carriedUDP)},
 		{Name: figureTransportWLAN, Decimals: 3, Peer: report.Measured(pairs(f.full[0], f.full[2])...), Isthmus: report.Measured(pairs(f.full[0], f.full[1])...), Must: must(sctpTransportsName, figureTransportWLAN)},
