@@ -42,7 +42,11 @@ func open(listen []netip.AddrPort) (opened socketList, err error) {
 	}()
 	for n, at := range listen {
 		var s socket
-		if s.udp, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at)); err != nil {
+		family := ""
+		if at.Addr().Is4() { // or 0.0.0.0 would stand for IPv6, too
+			family = "4"
+		}
+		if s.udp, err = net.ListenUDP("udp"+family, net.UDPAddrFromAddrPort(at)); err != nil {
 			if twice := takenBy(listen[:n], at); twice != nil && errors.Is(err, syscall.EADDRINUSE) {
 				return opened, twice
 			}
@@ -53,7 +57,7 @@ func open(listen []netip.AddrPort) (opened socketList, err error) {
 		if err = tellDestinations(s.udp); err != nil {
 			return opened, err
 		}
-		if s.tcp, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at)); err != nil {
+		if s.tcp, err = net.ListenTCP("tcp"+family, net.TCPAddrFromAddrPort(at)); err != nil {
 			return opened, explain("TCP", "-t", at, err)
 		}
 		opened[len(opened)-1] = s

@@ -3,10 +3,14 @@
 package dns64role
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/miekg/dns"
 )
 
 // TestSilence: a name server that seems silent again and again is told of once a minute,
@@ -31,6 +35,37 @@ func TestSilence(t *testing.T) {
 	} {
 		if got := s.news(step.well, at(step.after)); got != step.news {
 			t.Errorf("after %v, well %v: news %v", step.after, step.well, got)
+		}
+	}
+}
+
+// TestListenOnAllOfIPv4: that is none of IPv6's, where another socket may be.
+func TestListenOnAllOfIPv4(t *testing.T) {
+	port := free(t).Port()
+	at, beside := netip.AddrPortFrom(netip.IPv4Unspecified(), port), netip.AddrPortFrom(netip.IPv6Loopback(), port)
+	r := serve(t, func(c *Settings) { c.Listen = []netip.AddrPort{at} }, free(t))
+	r.at = netip.AddrPortFrom(loopback, port)
+	for _, network := range []string{"udp", "tcp"} {
+		r.query(t, network, func(q *dns.Msg) { q.SetQuestion("localhost.", dns.TypeAAAA) })
+		client := &dns.Client{Net: network, Timeout: patience}
+		m, _, err := client.Exchange(new(dns.Msg).SetQuestion("localhost.", dns.TypeAAAA), beside.String())
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%s: %v answers %v, %v", network, beside, m, err)
+		}
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, listen := range [][]netip.AddrPort{{at, beside}, {beside, at}} {
+		cfg := defaults()
+		cfg.Listen = listen
+		sockets, err := open(cfg.Listen)
+		if err != nil {
+			t.Errorf("%v: %v", listen, err)
+		}
+		sockets.close()
+		if err := Examine(cfg); err != nil {
+			t.Errorf("%v: %v", listen, err)
 		}
 	}
 }
