@@ -261,6 +261,7 @@ func (i *Instance) apply(want Settings, policy *dns64.Policy) (others bool) {
 	if others {
 		i.resolver.servers = newUpstreams(&want, i.log)
 		i.resolver.cache.Clear()
+		clear(i.resolver.waiting) // those who wait still hear what comes, and no one joins them
 	}
 	return others
 }

@@ -84,11 +84,9 @@ func (r *resolver) fly(ctx context.Context, a dns64.Ask, f *flight, servers *ups
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f.result = r.cache.Fit(a, result)
-	if r.waiting[a] == f { // else no one waited any more
+	if r.waiting[a] == f { // else no one waited any more, or there are other upstreams now
 		delete(r.waiting, a)
-		if servers == r.servers {
-			r.cache.Put(a, f.client, f.result, time.Now())
-		}
+		r.cache.Put(a, f.client, f.result, time.Now())
 	}
 	close(f.done)
 }

@@ -262,6 +262,40 @@ func TestReload(t *testing.T) {
 	only(t, r.query(t, "udp", nil), "2001:db8:65::c633:6402")
 }
 
+// TestReloadPastSilence has other upstreams asked what a silent one still is: no one joins
+// that question, and its answer is not kept.
+func TestReloadPastSilence(t *testing.T) {
+	hold := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hold) })
+	defer release() // or nothing ends after a failure
+	late := records("x. 300 IN AAAA 2001:db8::1")
+	silent := answering(t, netip.AddrPort{}, func(w dns.ResponseWriter, q *dns.Msg) {
+		<-hold
+		late(w, q)
+	})
+	good := answering(t, netip.AddrPort{}, records("x. 300 IN AAAA 2001:db8::2"))
+	r := serve(t, nil, silent.at)
+	var first sync.WaitGroup
+	first.Go(func() { only(t, r.query(t, "tcp", nil), "2001:db8::1") })
+	eventually(t, "the first upstream is asked", func() bool { return silent.asked.Load() > 0 })
+	cfg := r.cfg
+	cfg.Upstreams = []netip.AddrPort{good.at}
+	change, err := r.Prepare(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := change(); err != nil {
+		t.Fatal(err)
+	}
+	only(t, r.query(t, "udp", nil), "2001:db8::2")
+	release()
+	first.Wait()
+	only(t, r.query(t, "udp", nil), "2001:db8::2")
+	if n := r.value("merged_total", ""); n != 0 {
+		t.Errorf("%v merged", n)
+	}
+}
+
 func TestExamine(t *testing.T) {
 	cfg := defaults()
 	cfg.Listen = []netip.AddrPort{free(t)}
