@@ -288,6 +288,35 @@ func TestGivesWay(t *testing.T) {
 	}
 }
 
+// TestGivesWayAnswered has a query give its place up that is answered, and waits only for AAAA
+// records that are late: that is no query dropped.
+func TestGivesWayAnswered(t *testing.T) {
+	answer := records(aRecord)
+	u := answering(t, netip.AddrPort{}, func(w dns.ResponseWriter, q *dns.Msg) {
+		if q.Question[0].Qtype == dns.TypeA {
+			answer(w, q)
+		}
+	})
+	r := serve(t, func(c *Settings) { c.MaxQueries, c.UpstreamTimeout, c.QueryTimeout = 1, 10*patience, 10*patience }, u.at)
+	only(t, r.query(t, "udp", nil), made)
+	if r.value("waiting", "") != 1 {
+		t.Fatal("the place is free")
+	}
+	other, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 2)}, net.UDPAddrFromAddrPort(r.at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	q, _ := new(dns.Msg).SetQuestion("other.example.net.", dns.TypeAAAA).Pack()
+	if _, err := other.Write(q); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the other's question is asked", func() bool { return r.value("cache_misses_total", "") >= 3 })
+	if n := r.value("dropped_total", "busy"); n != 0 {
+		t.Errorf("%v counted", n)
+	}
+}
+
 // TestStrangersShareConnections: those who may not ask have the connections of one client,
 // all together, and hear REFUSED.
 func TestStrangersShareConnections(t *testing.T) {

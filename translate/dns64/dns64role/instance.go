@@ -165,10 +165,7 @@ func (i *Instance) handle(ctx context.Context, raw []byte, from netip.AddrPort, 
 		return
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	place, reason := i.queries.enter(client, func(r dns64.Reason) {
-		i.counters.drop(r)
-		cancel(errGaveWay)
-	})
+	place, reason := i.queries.enter(client, func(r dns64.Reason) { cancel(gaveWay(r)) })
 	if place == nil {
 		cancel(nil)
 		i.counters.drop(reason)
@@ -186,8 +183,10 @@ func (i *Instance) handle(ctx context.Context, raw []byte, from netip.AddrPort, 
 	})
 }
 
-// errGaveWay ends a query whose place another client's has taken.
-var errGaveWay = errors.New("the place was needed for another client")
+// gaveWay ends a query whose place another one has taken, and is why.
+type gaveWay dns64.Reason
+
+func (gaveWay) Error() string { return "the place was needed for another query" }
 
 // background runs what waits for an upstream, whose number handle bounds.
 func (i *Instance) background(f func()) { i.pending.Go(f) }
@@ -213,7 +212,8 @@ func (i *Instance) finish(ctx context.Context, asked *flights, q *dns64.Query, l
 		if asked.advance(ctx, l) {
 			continue
 		}
-		if errors.Is(context.Cause(ctx), errGaveWay) {
+		if why, ok := context.Cause(ctx).(gaveWay); ok {
+			i.counters.drop(dns64.Reason(why))
 			i.answer(q, answer{q.Failure(), nil}, send)
 		}
 		return

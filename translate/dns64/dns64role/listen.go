@@ -170,6 +170,7 @@ type answer struct {
 
 // answer packs and sends.
 func (i *Instance) answer(q *dns64.Query, a answer, send func([]byte)) {
+	short := a.msg.Truncated // of itself
 	wire, err := q.Pack(a.msg, a.explained)
 	if err != nil {
 		i.counters.drop(dns64.ReasonUnpackable)
@@ -180,7 +181,7 @@ func (i *Instance) answer(q *dns64.Query, a answer, send func([]byte)) {
 			return
 		}
 	}
-	if a.msg.Truncated {
+	if a.msg.Truncated && !short {
 		i.counters.truncated.Add(1)
 	}
 	send(wire)

@@ -231,6 +231,10 @@ func TestLongAnswers(t *testing.T) {
 			t.Errorf("size %d: TC %v, %d octets", size, m.Truncated, m.Len())
 		}
 	}
+	m := r.query(t, "udp", func(q *dns.Msg) { q.Question[0].Qtype = dns.TypeANY })
+	if !m.Truncated { // which cuts nothing
+		t.Errorf("ANY: %v", m)
+	}
 	if r.value("truncated_total", "") != 3 {
 		t.Error("not counted")
 	}
