@@ -8,12 +8,15 @@
 package announce
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +25,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/announce/bgp"
 	"github.com/isthmus-net/isthmus/internal/announce/health"
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/retry"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
@@ -57,11 +61,21 @@ type Announcer struct {
 	ping    func(ctx context.Context, to netip.Addr) error
 	members []*member
 
-	mu      sync.Mutex // guards what follows, and the machines of members
+	mu      sync.Mutex // guards what follows, and in members what changes
 	cfg     config.Announce
 	speaker Speaker // while Run runs
-	ended   bool    // nothing is announced any more
+	told    map[netip.Prefix]told
+	ended   bool // nothing is announced any more
 }
+
+// told is what the speaker knows of a prefix.
+type told struct {
+	of   *member
+	done bool // what it was last asked for; if not, the prefix may be announced or not
+}
+
+// failedAgain is how long announcing must have worked for the same failure to be logged again.
+const failedAgain = time.Minute
 
 // member is one instance that is announced.
 type member struct {
@@ -69,28 +83,32 @@ type member struct {
 	log      *slog.Logger
 	prefixes []netip.Prefix
 	machine  health.Machine
+	failure  error // of the speaker, which is asked again with the next check
+	trouble  retry.Trouble
+	reported bool          // the failure is in the log
 	checked  chan struct{} // closed after the first check
 	once     sync.Once
 	wake     chan struct{} // the machine may have another time for Next
 }
 
 // New returns an announcer of those instances that have something to announce;
-// nil if none has. Nothing is announced before Run.
+// nil if none has. An instance whose list is empty, not nil, may have something
+// later. Nothing is announced before Run.
 func New(cfg config.Announce, instances []role.Instance, log *slog.Logger) *Announcer {
-	a := &Announcer{log: log, cfg: cfg, open: open, ping: ping}
+	a := &Announcer{log: log, cfg: cfg, open: open, ping: ping, told: map[netip.Prefix]told{}}
 	for _, instance := range instances {
 		announced, ok := instance.(role.Announced)
 		if !ok {
 			continue
 		}
 		prefixes := announced.AnnouncedPrefixes()
-		if len(prefixes) == 0 {
+		if prefixes == nil {
 			continue
 		}
 		a.members = append(a.members, &member{
 			instance: announced, prefixes: prefixes,
 			log:     log.With("role", instance.Role(), "instance", instance.Name()),
-			machine: health.Machine{Config: patience(cfg)},
+			machine: health.Machine{Config: patience(cfg)}, trouble: retry.Trouble{Last: failedAgain},
 			checked: make(chan struct{}), wake: make(chan struct{}, 1),
 		})
 	}
@@ -116,20 +134,26 @@ func open(cfg config.Announce, log *slog.Logger) (Speaker, error) {
 // the drain time, during which the instances should go on; or at once, with all
 // left in place, if [role.Leaving] tells of a successor.
 func (a *Announcer) Run(ctx context.Context) error {
-	a.mu.Lock()
-	cfg := a.cfg
-	speaker, err := a.open(cfg, a.log)
-	a.speaker = speaker
-	a.mu.Unlock()
-	if err != nil {
+	if err := a.begin(); err != nil {
 		return err
 	}
 	group, working := errgroup.WithContext(ctx)
 	for _, m := range a.members {
-		group.Go(func() error { return a.follow(working, m) })
+		group.Go(func() error { a.follow(working, m); return nil })
 	}
 	group.Go(func() error { return a.addPeers(working) })
 	return errors.Join(group.Wait(), a.end(role.Leaving(ctx)))
+}
+
+// begin opens the speaker.
+func (a *Announcer) begin() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	speaker, err := a.open(a.cfg, a.log)
+	if err == nil { // with an error it may be a nil pointer, which an interface does not show
+		a.speaker = speaker
+	}
+	return err
 }
 
 // addPeers begins to talk to routers when each instance has had its first check.
@@ -153,12 +177,7 @@ func (a *Announcer) end(leaving bool) error {
 	a.mu.Lock()
 	a.ended = true
 	drain := a.cfg.DrainTime
-	var known []netip.Prefix
-	for _, m := range a.members {
-		if m.machine.Announced() {
-			known = append(known, m.prefixes...)
-		}
-	}
+	known := slices.SortedFunc(maps.Keys(a.told), netip.Prefix.Compare)
 	a.mu.Unlock()
 	if leaving {
 		return a.speaker.Close(true)
@@ -173,10 +192,10 @@ func (a *Announcer) end(leaving bool) error {
 }
 
 // follow checks one instance until ctx is done.
-func (a *Announcer) follow(ctx context.Context, m *member) error {
+func (a *Announcer) follow(ctx context.Context, m *member) {
 	select {
 	case <-ctx.Done():
-		return nil
+		return
 	case <-m.instance.Ready():
 	}
 	results := make(chan string)
@@ -186,19 +205,16 @@ func (a *Announcer) follow(ctx context.Context, m *member) error {
 		if next := a.next(m); !next.IsZero() {
 			due = time.After(time.Until(next))
 		}
-		var err error
+		// A failure of the speaker is in the log and in the status.
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case problem := <-results:
-			err = a.change(m, func(now time.Time) bool { return m.machine.Check(problem, now) })
+			_ = a.change(m, func(now time.Time) { m.machine.Check(problem, now) })
 			m.once.Do(func() { close(m.checked) })
 		case <-due:
-			err = a.change(m, m.machine.Tick)
+			_ = a.change(m, func(now time.Time) { m.machine.Tick(now) })
 		case <-m.wake:
-		}
-		if err != nil {
-			return err
 		}
 	}
 }
@@ -266,26 +282,110 @@ func (a *Announcer) check(ctx context.Context, cfg config.Announce, instance rol
 }
 
 // change applies one event to the machine of a member, and tells routers what
-// follows from it.
-func (a *Announcer) change(m *member, apply func(now time.Time) bool) error {
+// follows from it. The error is what they could not be told of the member.
+func (a *Announcer) change(m *member, apply func(now time.Time)) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	was := m.machine.Announced()
-	if a.ended || !apply(time.Now()) {
+	if a.ended {
 		return nil
 	}
+	m.readPrefixes()
+	was := m.machine.Announced()
+	apply(time.Now())
 	state, _, problem := m.machine.State()
-	is := m.machine.Announced()
-	switch {
+	switch is := m.machine.Announced(); {
 	case is && !was:
-		m.prefixes = m.instance.AnnouncedPrefixes() // it may serve more than it was started for
 		m.log.Info("announcing", "prefixes", m.prefixes)
-		return a.speaker.Announce(m.prefixes...)
 	case was && !is:
 		m.log.Warn("withdrawing", "prefixes", m.prefixes, "state", state, "problem", problem)
-		return a.speaker.Withdraw(m.prefixes...)
 	}
-	return nil
+	a.tell()
+	return m.failure
+}
+
+// readPrefixes asks the instance for its prefixes, which a reload changes, and the end of
+// what it still serves. a.mu is held.
+func (m *member) readPrefixes() {
+	before := m.prefixes
+	m.prefixes = m.instance.AnnouncedPrefixes()
+	if m.machine.Announced() && !slices.Equal(before, m.prefixes) {
+		m.log.Info("announcing other prefixes", "prefixes", m.prefixes, "before", before)
+	}
+}
+
+// tell has routers know the prefixes of announced members and no others. What fails is
+// tried again at the next call, and each check is followed by one. a.mu is held.
+func (a *Announcer) tell() {
+	if a.speaker == nil {
+		return
+	}
+	want := map[netip.Prefix]*member{}
+	var add, drop []netip.Prefix
+	for _, m := range a.members {
+		if !m.machine.Announced() {
+			continue
+		}
+		for _, p := range m.prefixes {
+			if want[p] == nil && !a.told[p].done {
+				add = append(add, p)
+			}
+			want[p] = m
+		}
+	}
+	for p := range a.told {
+		if want[p] == nil {
+			drop = append(drop, p)
+		}
+	}
+	slices.SortFunc(drop, netip.Prefix.Compare)
+	failed := map[*member]error{}
+	ask(a.speaker.Announce, add, func(p netip.Prefix, err error) {
+		a.told[p] = told{want[p], err == nil}
+		failed[want[p]] = cmp.Or(failed[want[p]], err)
+	})
+	ask(a.speaker.Withdraw, drop, func(p netip.Prefix, err error) {
+		of := a.told[p].of
+		failed[of] = cmp.Or(failed[of], err)
+		if delete(a.told, p); err != nil {
+			a.told[p] = told{of, false}
+		}
+	})
+	for _, m := range a.members {
+		m.note(failed[m], time.Now())
+	}
+}
+
+// ask asks the speaker for prefixes, for each by itself if not all succeed together.
+func ask(what func(...netip.Prefix) error, prefixes []netip.Prefix, done func(netip.Prefix, error)) {
+	if len(prefixes) == 0 {
+		return
+	}
+	together := what(prefixes...)
+	for _, p := range prefixes {
+		err := together
+		if err != nil && len(prefixes) > 1 {
+			err = what(p)
+		}
+		done(p, err)
+	}
+}
+
+// note keeps what has become of announcing a member; a.mu is held.
+func (m *member) note(failure error, now time.Time) {
+	switch {
+	case failure != nil:
+		if m.trouble.Failed(failure.Error(), now) {
+			m.log.Warn("announcing fails, and is tried again with each check", "error", failure)
+			m.reported = true
+		}
+	case m.failure != nil:
+		m.trouble.Works(now)
+		if m.reported {
+			m.log.Info("announcing works again")
+			m.reported = false
+		}
+	}
+	m.failure = failure
 }
 
 // Drain withdraws the prefixes of the instance of that name, or of all if it is
@@ -297,7 +397,7 @@ func (a *Announcer) Drain(instance string, on bool) (names []string, err error) 
 			continue
 		}
 		names = append(names, m.instance.Name())
-		err = errors.Join(err, a.change(m, func(now time.Time) bool { return m.machine.Drain(on, now) }))
+		err = errors.Join(err, a.change(m, func(now time.Time) { m.machine.Drain(on, now) }))
 		select {
 		case m.wake <- struct{}{}:
 		default:
@@ -318,8 +418,16 @@ func (a *Announcer) Announcement(instance string) (s role.Announcement, ok bool)
 	defer a.mu.Unlock()
 	state, since, problem := m.machine.State()
 	s = role.Announcement{State: state.String(), Since: since, Problem: problem, Prefixes: slices.Clone(m.prefixes)}
-	if a.ended {
+	switch {
+	case a.ended:
 		s.State = "stopped"
+	case m.failure != nil:
+		if state == health.Announced {
+			s.State = "announce_failed"
+		}
+		s.Problem = strings.TrimPrefix(problem+"; "+m.failure.Error(), "; ")
+	case state == health.Announced && len(m.prefixes) == 0:
+		s.State = "nothing_to_announce"
 	}
 	return s, true
 }
@@ -334,19 +442,24 @@ func (a *Announcer) Neighbors() []role.Neighbor {
 	return a.speaker.Neighbors()
 }
 
-// Reload takes a new section, and returns the keys that wait for a restart.
+// Reload takes a new section, and what the instances have to announce by now. It returns
+// the keys that wait for a restart.
 func (a *Announcer) Reload(next config.Announce) (needsRestart []string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	live, needsRestart := config.Reload(a.cfg, next)
 	if a.speaker != nil && !a.ended {
-		if err := a.speaker.Reconfigure(live); err != nil {
-			return nil, err
-		}
+		err = a.speaker.Reconfigure(live)
 	}
-	a.cfg = live
+	if err == nil {
+		a.cfg = live
+	}
 	for _, m := range a.members {
-		m.machine.Config = patience(live)
+		m.machine.Config = patience(a.cfg)
+		m.readPrefixes() // the instances have been reloaded before
 	}
-	return needsRestart, nil
+	if !a.ended {
+		a.tell()
+	}
+	return needsRestart, err
 }

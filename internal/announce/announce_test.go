@@ -25,17 +25,24 @@ import (
 // instance is one whose check the test decides.
 type instance struct {
 	name     string
-	prefixes []netip.Prefix
+	prefixes atomic.Value // []netip.Prefix
 	ready    chan struct{}
 	problem  atomic.Pointer[string]
 }
 
 func newInstance(name string, prefixes ...string) *instance {
 	i := &instance{name: name}
-	for _, p := range prefixes {
-		i.prefixes = append(i.prefixes, netip.MustParsePrefix(p))
-	}
+	i.serve(prefixes...)
 	return i
+}
+
+// serve has other prefixes lead to the instance.
+func (i *instance) serve(prefixes ...string) {
+	list := make([]netip.Prefix, len(prefixes))
+	for at, p := range prefixes {
+		list[at] = netip.MustParsePrefix(p)
+	}
+	i.prefixes.Store(list)
 }
 
 func (i *instance) Name() string                      { return i.name }
@@ -44,7 +51,7 @@ func (i *instance) Run(context.Context) error         { return nil }
 func (i *instance) Ready() <-chan struct{}            { return i.ready }
 func (i *instance) Status() any                       { return nil }
 func (i *instance) Collect(func(role.Metric))         {}
-func (i *instance) AnnouncedPrefixes() []netip.Prefix { return i.prefixes }
+func (i *instance) AnnouncedPrefixes() []netip.Prefix { return i.prefixes.Load().([]netip.Prefix) }
 func (i *instance) CheckSelf(ctx context.Context) error {
 	p := i.problem.Load()
 	switch {
@@ -64,6 +71,7 @@ type recorder struct {
 	start  time.Time
 	mu     sync.Mutex
 	events []string
+	refuse string // what fails, like "announce 2001::/32"
 }
 
 func (r *recorder) note(format string, args ...any) {
@@ -71,8 +79,22 @@ func (r *recorder) note(format string, args ...any) {
 	defer r.mu.Unlock()
 	r.events = append(r.events, fmt.Sprintf("%v ", time.Since(r.start))+fmt.Sprintf(format, args...))
 }
-func (r *recorder) Announce(p ...netip.Prefix) error  { r.note("announce %v", p); return nil }
-func (r *recorder) Withdraw(p ...netip.Prefix) error  { r.note("withdraw %v", p); return nil }
+
+// told writes down what was asked for, unless it is refused.
+func (r *recorder) told(what string, prefixes []netip.Prefix) error {
+	r.mu.Lock()
+	refuse := r.refuse
+	r.mu.Unlock()
+	for _, p := range prefixes {
+		if refuse == what+" "+p.String() {
+			return errors.New("cannot " + refuse)
+		}
+	}
+	r.note(what+" %v", prefixes)
+	return nil
+}
+func (r *recorder) Announce(p ...netip.Prefix) error  { return r.told("announce", p) }
+func (r *recorder) Withdraw(p ...netip.Prefix) error  { return r.told("withdraw", p) }
 func (r *recorder) AddPeers() error                   { r.note("meet"); return nil }
 func (r *recorder) Reconfigure(config.Announce) error { r.note("reconfigure"); return nil }
 func (r *recorder) Neighbors() []role.Neighbor        { return []role.Neighbor{{AS: 1}} }
@@ -141,7 +163,7 @@ func TestStartAndStop(t *testing.T) {
 func TestServesMore(t *testing.T) {
 	i := newInstance("one", "2001::/32")
 	events := play(t, settings(), nil, func(*Announcer) {
-		i.prefixes = append(i.prefixes, netip.MustParsePrefix("2001:db8::/32"))
+		i.serve("2001::/32", "2001:db8::/32")
 		close(i.ready)
 	}, i)
 	want(t, events,
@@ -218,7 +240,7 @@ func TestDrainAndBack(t *testing.T) {
 		"200ms withdraw [192.0.2.1/32 192.0.2.2/32]",
 		"400ms withdraw [2001::/32]",
 		"500ms announce [2001::/32]", "500ms announce [192.0.2.1/32 192.0.2.2/32]",
-		"600ms withdraw [2001::/32 192.0.2.1/32 192.0.2.2/32]", "900ms close, leave false")
+		"600ms withdraw [192.0.2.1/32 192.0.2.2/32 2001::/32]", "900ms close, leave false")
 }
 
 // TestOneDoesNotStart meets routers for the other instance all the same.
@@ -289,7 +311,120 @@ func TestNothingToAnnounce(t *testing.T) {
 	if New(off, []role.Instance{newInstance("north", "2001::/32")}, log) != nil {
 		t.Error("an announcer with method none")
 	}
-	if New(settings(), []role.Instance{newInstance("north")}, log) != nil {
+	none := newInstance("north")
+	none.prefixes.Store([]netip.Prefix(nil))
+	if New(settings(), []role.Instance{none}, log) != nil {
 		t.Error("an announcer without prefixes")
+	}
+}
+
+// TestOtherPrefixes has what instances serve change: by a reload, and by the end of what a
+// reload has left.
+func TestOtherPrefixes(t *testing.T) {
+	north, south := newInstance("north", "192.0.2.0/28", "2001:db8:64::/96"), newInstance("south")
+	var empty role.Announcement
+	got := play(t, settings(), nil, func(a *Announcer) {
+		close(north.ready)
+		close(south.ready)
+		reload := func() {
+			if _, err := a.Reload(settings()); err != nil {
+				t.Error(err)
+			}
+		}
+		time.Sleep(500 * time.Millisecond)
+		empty, _ = a.Announcement("south")
+		north.serve("192.0.2.16/28", "2001:db8:64::/96", "192.0.2.0/30") // of which the last is leaving
+		reload()
+		north.serve("192.0.2.16/28", "2001:db8:64::/96")
+		time.Sleep(time.Second)
+		north.serve("192.0.2.16/28")
+		south.serve("2001:db8:64::/96")
+		reload()
+		time.Sleep(time.Second)
+		north.serve()
+		time.Sleep(time.Second)
+		north.serve("192.0.2.32/28")
+		time.Sleep(time.Second)
+		if _, err := a.Drain("north", true); err != nil {
+			t.Error(err)
+		}
+		north.serve("192.0.2.48/28")
+		reload()
+		time.Sleep(time.Second)
+		if _, err := a.Drain("north", false); err != nil {
+			t.Error(err)
+		}
+	}, north, south)
+	want(t, got,
+		"0s announce [192.0.2.0/28 2001:db8:64::/96]", "0s meet",
+		"500ms reconfigure", "500ms announce [192.0.2.16/28 192.0.2.0/30]", "500ms withdraw [192.0.2.0/28]",
+		"1s withdraw [192.0.2.0/30]",
+		"1.5s reconfigure",
+		"3s withdraw [192.0.2.16/28]",
+		"4s announce [192.0.2.32/28]",
+		"4.5s withdraw [192.0.2.32/28]", "4.5s reconfigure",
+		"5.5s announce [192.0.2.48/28]",
+		"5.5s withdraw [192.0.2.48/28 2001:db8:64::/96]", "5.8s close, leave false")
+	if empty.State != "nothing_to_announce" {
+		t.Errorf("without prefixes: %+v", empty)
+	}
+}
+
+// TestSpeakerFailsOnce has the speaker fail for a while: the instance goes on, the status
+// says why, and what failed is tried again with the next check.
+func TestSpeakerFailsOnce(t *testing.T) {
+	north, south := newInstance("north", "192.0.2.1/32", "192.0.2.2/32"), newInstance("south", "2001::/32")
+	got := play(t, settings(), nil, func(a *Announcer) {
+		s, _ := a.open(settings(), nil)
+		r := s.(*recorder)
+		refuse := func(what string) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.refuse = what
+		}
+		after := func(wait time.Duration, north, problem string) {
+			t.Helper()
+			time.Sleep(wait)
+			one, _ := a.Announcement("north")
+			two, _ := a.Announcement("south")
+			if one.State != north || one.Problem != problem || two.State != role.StateAnnounced || two.Problem != "" {
+				t.Errorf("%+v\n%+v", one, two)
+			}
+		}
+		refuse("announce 192.0.2.1/32")
+		close(north.ready)
+		synctest.Wait()
+		close(south.ready)
+		after(500*time.Millisecond, "announce_failed", "cannot announce 192.0.2.1/32")
+		refuse("")
+		after(time.Second, role.StateAnnounced, "")
+		refuse("withdraw 192.0.2.2/32")
+		if _, err := a.Drain("north", true); err == nil {
+			t.Error("a drain that leaves a prefix announced is no error")
+		}
+		after(time.Second, "drained", "cannot withdraw 192.0.2.2/32")
+		refuse("")
+		after(time.Second, "drained", "")
+	}, north, south)
+	want(t, got,
+		"0s announce [192.0.2.2/32]", "0s announce [2001::/32]", "0s meet",
+		"1s announce [192.0.2.1/32]",
+		"1.5s withdraw [192.0.2.1/32]", "3s withdraw [192.0.2.2/32]",
+		"3.5s withdraw [2001::/32]", "3.8s close, leave false")
+}
+
+// TestSpeakerDoesNotOpen asks for the state of an announcer whose speaker could not begin.
+func TestSpeakerDoesNotOpen(t *testing.T) {
+	cfg := settings()
+	cfg.Method, cfg.Neighbors = config.AnnounceBGP, []config.Neighbor{{PasswordFile: "/nonexistent/password"}}
+	a := New(cfg, []role.Instance{newInstance("north", "2001::/32")}, slog.New(slog.DiscardHandler))
+	if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "there is no file") {
+		t.Errorf("error %v", err)
+	}
+	if n := a.Neighbors(); n != nil {
+		t.Errorf("neighbors %v", n)
+	}
+	if _, err := a.Reload(cfg); err != nil {
+		t.Error(err)
 	}
 }

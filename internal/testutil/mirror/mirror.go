@@ -164,6 +164,8 @@ func (i *instance) Prepare(s Settings) (role.Change, error) {
 }
 
 func (i *instance) AnnouncedPrefixes() []netip.Prefix {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	if !i.settings.Announce {
 		return nil
 	}

@@ -18,7 +18,7 @@ func (s *SIIT) AnnouncedPrefixes() []netip.Prefix {
 	if !s.cfg.Announce {
 		return nil
 	}
-	return s.cfg.announced()
+	return append([]netip.Prefix{}, s.cfg.announced()...) // with a file of mappings alone none yet, which is not nil
 }
 
 // CheckSelf implements [role.Announced].
