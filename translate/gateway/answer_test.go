@@ -49,13 +49,17 @@ func TestProxies(t *testing.T) {
 		}
 		defer d.host.Close()
 		d.route, d.want = true, []netip.Prefix{netip.MustParsePrefix("192.0.2.16/30"), netip.MustParsePrefix("198.51.100.1/32")}
-		answered := func(what string, want int) {
+		check := func(what string, want int) {
 			t.Helper()
-			d.AddressesChanged()
 			list, err := netlink.NeighProxyList(0, netlink.FAMILY_V4)
 			if err != nil || len(list) != want || len(d.proxies) != want {
 				t.Errorf("%s: answers for %v, notes %v, want %d: %v", what, list, d.proxies, want, err)
 			}
+		}
+		answered := func(what string, want int) {
+			t.Helper()
+			d.AddressesChanged()
+			check(what, want)
 		}
 		answered("no network", 0)
 		if err := makeLink("d0", "192.0.2.1/24"); err != nil {
@@ -81,6 +85,8 @@ func TestProxies(t *testing.T) {
 		if err := makeLink("d2"); err != nil {
 			return err
 		}
-		return d.setProxies(late) // again
+		err = d.setProxies(late)
+		check("an interface that comes late", 1)
+		return err
 	})
 }

@@ -44,12 +44,15 @@ func TestPassage(t *testing.T) {
 		}, "run sysctl -w net/ipv4/conf/nat64.home/rp_filter=0", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			testutil.NewNetns(t).Do(t, func() error {
-				if err := errors.Join(
+			t.Parallel()
+			ns := testutil.NewNetns(t)
+			ns.Do(t, func() error {
+				return errors.Join(
 					os.WriteFile("/proc/sys/net/ipv4/conf/all/forwarding", []byte("1"), 0),
-					makeLink("d0", "192.0.2.1/24"), makeLink(device), tt.do()); err != nil {
-					return err
-				}
+					makeLink("d0", "192.0.2.1/24"), makeLink(device), tt.do())
+			})
+			ns.AwaitLinks(t, "d0")
+			ns.Do(t, func() error {
 				everything := func(p netip.Prefix) bool { return p.Bits() == 0 }
 				p := PassageOf(device, []netip.Addr{netip.MustParseAddr("192.0.2.1")}, everything, everything)
 				closed := strings.Join(p.Closed, "\n")
