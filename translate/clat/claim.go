@@ -3,6 +3,7 @@
 package clat
 
 import (
+	"bytes"
 	"net/netip"
 	"time"
 
@@ -41,11 +42,15 @@ const (
 	flagOverride  = 0x20
 )
 
+// ndNonce is the option that tells our solicitations from others (RFC 3971 section 5.3.2).
+const ndNonce = 14
+
 // claimed is one address on a link that the host's own stack does not have: we claim it
 // by duplicate address detection, and answer for it.
 type claimed struct {
 	addr  netip.Addr
 	mac   []byte // empty: the link has no link-layer addresses
+	nonce [6]byte
 	state Claim
 	until time.Time // end of detection; zero before it has begun
 }
@@ -59,8 +64,8 @@ func (c *claimed) tick(now time.Time, out *packet.Batch) {
 	case c.until.IsZero():
 		c.until = now.Add(detectionTime)
 		target := c.addr.As16()
-		out.SendIP(packet.AppendICMPv6(out.Alloc(64), netip.IPv6Unspecified(), packet.SolicitedNode(c.addr), packet.NDHopLimit,
-			packet.ICMPv6NeighborSolicitation, 0, []byte{0, 0, 0, 0}, target[:]))
+		out.SendIP(packet.AppendICMPv6(out.Alloc(80), netip.IPv6Unspecified(), packet.SolicitedNode(c.addr), packet.NDHopLimit,
+			packet.ICMPv6NeighborSolicitation, 0, []byte{0, 0, 0, 0}, target[:], []byte{ndNonce, 1}, c.nonce[:]))
 	case !now.Before(c.until):
 		c.state = Owned
 	}
@@ -93,10 +98,16 @@ func (c *claimed) handle(p packet.IPv6, out *packet.Batch) bool {
 		}
 	case c.state == Owned:
 		c.answer(p.Src(), out)
-	case p.Src().IsUnspecified() && c.state == Tentative && !c.until.IsZero():
+	case p.Src().IsUnspecified() && c.state == Tentative && !c.until.IsZero() && !c.asked(m[24:]):
 		c.state = Taken // two ask for it at once: neither may have it (RFC 4862 section 5.4.3)
 	}
 	return true
+}
+
+// asked reports whether options of a solicitation are those of ours, which the link has brought
+// back (RFC 7527 section 4.2).
+func (c *claimed) asked(options []byte) bool {
+	return bytes.HasPrefix(options, append([]byte{ndNonce, 1}, c.nonce[:]...))
 }
 
 // answer tells who has the address, and defends it against one that wants it (RFC 4861

@@ -14,10 +14,12 @@
 package clat
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
@@ -37,6 +39,8 @@ var (
 
 // errorRate is how many ICMP errors are sent a second: one host asks for few.
 const errorRate = 50
+
+var errorLimit = ratelimit.PerSecond(errorRate, errorRate)
 
 // Settings of an Engine.
 type Settings struct {
@@ -67,8 +71,10 @@ type Engine struct {
 	// outward and inward are ICMP messages in fragments, from the host and from the link.
 	outward, inward messages
 	strangers       uint64
+	foreign         uint64 // packets of the device whose source is not ours
 	bucket          ratelimit.Bucket
-	// answered and suppressed are errors about packets that the host does not send.
+	// answered and suppressed are errors about packets that the host does not send, and about
+	// those of foreign sources.
 	answered, suppressed uint64
 }
 
@@ -82,7 +88,11 @@ func New(s Settings, random io.Reader) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{translator: t, claim: claimed{addr: s.Address, mac: s.MAC}, lan: s.LAN}, nil
+	e := &Engine{translator: t, claim: claimed{addr: s.Address, mac: s.MAC}, lan: s.LAN}
+	if _, err := io.ReadFull(random, e.claim.nonce[:]); err != nil {
+		return nil, fmt.Errorf("no randomness for the claim of an address: %w", err)
+	}
+	return e, nil
 }
 
 // Reconfigure takes other prefixes, another MTU or another LAN; the address stays.
@@ -172,7 +182,54 @@ func (e *Engine) HandleHost(ip []byte, now time.Time, out *packet.Batch) {
 		e.strangers++
 		return
 	}
+	if ip[0]>>4 == 4 && !e.admits(ip) {
+		e.foreign++
+		e.refuse(ip, now, out)
+		return
+	}
 	e.translate(&e.outward, ip, now, out)
+}
+
+// admits reports whether an IPv4 packet has a source of ours, without which it would leave as
+// from the NAT64's prefix: the host, or the network behind it (RFC 6877 section 6.3). An ICMP
+// error of a router there, which may have any address, becomes the host's (RFC 6791). What
+// cannot be read the translator refuses.
+func (e *Engine) admits(ip []byte) bool {
+	if len(ip) < packet.IPv4HeaderLen {
+		return true
+	}
+	src := netip.AddrFrom4([4]byte(ip[12:16]))
+	behind := e.lan.IsValid() && slices.ContainsFunc(privateRanges, func(p netip.Prefix) bool { return p.Contains(src) })
+	if src == HostIPv4 || behind {
+		return true
+	}
+	v, bad := translate.ViewIPv4(ip)
+	switch {
+	case bad != translate.ReasonNone:
+		return true
+	case !e.lan.IsValid() || !v.IsError():
+		return false
+	}
+	host := HostIPv4.As4()
+	copy(ip[12:], host[:])
+	ip[10], ip[11] = 0, 0
+	binary.BigEndian.PutUint16(ip[10:], ^packet.Fold(packet.Sum(0, ip[:v.Headers])))
+	return true
+}
+
+// refuse tells the sender of an IPv4 packet that it may not pass (RFC 7915 section 4.4), so
+// often that errors of [Engine.TooBig] have room.
+func (e *Engine) refuse(ip []byte, now time.Time, out *packet.Batch) {
+	const unreachable, prohibited = 3, 13 // RFC 1812 section 5.2.7.1
+	b := packet.AppendICMPv4Error(out.Alloc(packet.MinMTU), ErrorIPv4, 0, unreachable, prohibited, 0, ip)
+	switch {
+	case len(b) == 0: // none may be sent
+	case !e.bucket.AllowSpare(errorLimit, now):
+		e.suppressed++
+	default:
+		e.answered++
+		out.SendIP(b)
+	}
 }
 
 func (e *Engine) takes(ip []byte) bool {
@@ -206,7 +263,7 @@ func (e *Engine) TooBig(ip []byte, mtu int, now time.Time, out *packet.Batch) bo
 	if !ok || len(p) <= mtu || !packet.MayAnswerWithError(p) {
 		return false
 	}
-	if !e.bucket.Allow(ratelimit.PerSecond(errorRate, errorRate), now) {
+	if !e.bucket.Allow(errorLimit, now) {
 		e.suppressed++
 		return false
 	}
@@ -245,6 +302,7 @@ func (e *Engine) EachDropped(f func(reason string, n uint64)) {
 	s := e.translator.Stats()
 	s.EachDropped(f)
 	f("not_for_us", e.strangers)
+	f("foreign_source", e.foreign)
 	f("fragment_timeout", e.outward.expired+e.inward.expired)
 	f("fragment_evicted", e.outward.evicted+e.inward.evicted)
 	f("fragment_duplicate", e.outward.duplicates+e.inward.duplicates)

@@ -124,6 +124,34 @@ func TestDetection(t *testing.T) {
 	}
 }
 
+// TestLoopedDetection has a link that brings the solicitation back (RFC 7527), as it is or as
+// another would ask.
+func TestLoopedDetection(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(solicitation []byte)
+		want   Claim
+	}{
+		{"our own", func([]byte) {}, Owned},
+		{"another's, with a nonce", func(p []byte) { p[len(p)-1] ^= 1 }, Taken},
+		{"another's, with another option", func(p []byte) { p[len(p)-8] = packet.NDSourceLinkLayer }, Taken},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := engine(t, settings())
+			var out packet.Batch
+			e.Tick(start, &out)
+			back := bytes.Clone(out.IP[0])
+			tt.change(back)
+			packet.FillICMPv6Checksum(back)
+			e.HandleLink(back, start, &out)
+			e.Tick(start.Add(detectionTime), &out)
+			if e.Claim() != tt.want {
+				t.Errorf("the claim is %s, want %s", e.Claim(), tt.want)
+			}
+		})
+	}
+}
+
 func TestAnswer(t *testing.T) {
 	none := netip.IPv6Unspecified()
 	for _, tt := range []struct {
@@ -194,6 +222,85 @@ func TestBothWays(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestForeignSource has packets from neither the host nor the network behind it. None leaves as
+// from the NAT64's prefix, and its sender hears of it.
+func TestForeignSource(t *testing.T) {
+	specific, wellKnown, withLAN := settings(), settings(), settings()
+	wellKnown.Prefixes = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96")}
+	withLAN.LAN = netip.MustParsePrefix("2001:db8:1:46::/96")
+	private, global := netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("9.9.9.9")
+	far := netip.MustParseAddr("8.8.8.8") // global to the well-known prefix, too
+	// unreachable is an error about a packet from afar that was for a host.
+	unreachable := func(src, of netip.Addr) []byte {
+		p := packet.AppendICMPv4Error(nil, src, 0, 3, 1, 0, ping4(of, of, 60)[:28])
+		copy(p[16:], far.AsSlice())
+		copy(p[40:], far.AsSlice())
+		fill := func(b []byte, at int) {
+			b[at], b[at+1] = 0, 0
+			binary.BigEndian.PutUint16(b[at:], ^packet.Fold(packet.Sum(0, b)))
+		}
+		fill(p[28:48], 10)
+		fill(p[20:], 2)
+		fill(p[:20], 10)
+		return p
+	}
+	for _, tt := range []struct {
+		name    string
+		s       Settings
+		in      []byte
+		passes  bool
+		answers int
+	}{
+		{"a private one", specific, ping4(private, far, 64), false, 1},
+		{"a global one", specific, ping4(global, far, 64), false, 1},
+		{"a private one, by the well-known prefix", wellKnown, ping4(private, far, 64), false, 1},
+		{"a global one, by the well-known prefix", wellKnown, ping4(global, far, 64), false, 1},
+		{"a global one, beside the network behind the host", withLAN, ping4(global, far, 64), false, 1},
+		{"the translator's own", withLAN, ping4(ErrorIPv4, far, 64), false, 1},
+		{"none", withLAN, ping4(netip.IPv4Unspecified(), far, 64), false, 0},
+		{"an error without a network behind the host", specific, unreachable(private, lanHost), false, 0},
+		{"an error of a router in the network behind the host", withLAN, unreachable(global, lanHost), true, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := owning(t, tt.s)
+			var out packet.Batch
+			from := netip.AddrFrom4([4]byte(tt.in[12:16]))
+			e.HandleHost(tt.in, start, &out)
+			foreign := uint64(0)
+			e.EachDropped(func(reason string, n uint64) {
+				if reason == "foreign_source" {
+					foreign = n
+				}
+			})
+			st, _ := e.Stats()
+			if tt.passes {
+				if len(out.IP) != 1 || foreign != 0 || packet.IPv6(out.IP[0]).Src() != own {
+					t.Errorf("sent %x, counted %d", out.IP, foreign)
+				}
+				return
+			}
+			if len(out.IP) != tt.answers || foreign != 1 || st.ErrorsSent != uint64(tt.answers) {
+				t.Fatalf("sent %x, counted %d and %d", out.IP, foreign, st.ErrorsSent)
+			}
+			for _, p := range out.IP {
+				if p[0]>>4 != 4 || netip.AddrFrom4([4]byte(p[12:16])) != ErrorIPv4 || netip.AddrFrom4([4]byte(p[16:20])) != from || p[20] != 3 || p[21] != 13 {
+					t.Errorf("answered %x", p)
+				}
+			}
+		})
+	}
+	t.Run("a flood", func(t *testing.T) {
+		e := owning(t, specific)
+		var out packet.Batch
+		for range 3 * errorRate {
+			e.HandleHost(ping4(private, far, 64), start, &out)
+		}
+		if st, _ := e.Stats(); len(out.IP) > errorRate/2+1 || st.ErrorsSuppressed == 0 {
+			t.Errorf("%d answers, %d suppressed", len(out.IP), st.ErrorsSuppressed)
+		}
+	})
 }
 
 // TestSilent has packets that are not for the translator.
