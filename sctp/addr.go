@@ -139,7 +139,7 @@ func (n *network) takeAll(a *Addr) error {
 func (n *network) lookUp(ctx context.Context, list []netip.Addr, host string) ([]netip.Addr, error) {
 	found := []netip.Addr{}
 	if ip, err := netip.ParseAddr(host); err == nil {
-		if ip.Unmap().IsLinkLocalUnicast() {
+		if ip.IsLinkLocalUnicast() {
 			return nil, &net.AddrError{Err: "an address of a link alone", Addr: host}
 		}
 		found = append(found, ip)
