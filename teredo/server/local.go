@@ -27,8 +27,11 @@ func (e *Engine) handleLocal(from netip.AddrPort, local int, p packet.IPv6, out 
 		return LocalUnhandled
 	}
 	m[0] = packet.ICMPv6EchoReply
-	*p.DstBytes() = *p.SrcBytes()
-	*p.SrcBytes() = e.linkIPv6[Primary].As16()
+	self := *p.DstBytes() // RFC 4443 section 4.2
+	if self == allRouters {
+		self = e.linkIPv6[Primary].As16()
+	}
+	*p.DstBytes(), *p.SrcBytes() = *p.SrcBytes(), self
 	p.SetHopLimit(echoHopLimit)
 	packet.FillICMPv6Checksum(p)
 	out.SendUDP(local, from, p)
