@@ -27,20 +27,32 @@ type clientKey struct {
 	expires time.Time
 }
 
+// CheckKeys returns an error when no server can have these keys together.
+func CheckKeys(keys []Key) error {
+	if len(keys) > MaxKeys {
+		return fmt.Errorf("the server has %d keys: spread the clients over several servers, with at most %d each", len(keys), MaxKeys)
+	}
+	seen := make(map[string]bool, len(keys))
+	for i := range keys {
+		k := &keys[i]
+		if err := k.Check(); err != nil {
+			return err
+		}
+		if seen[k.ID] {
+			return fmt.Errorf("there are two keys for the client %q: keep one", k.ID)
+		}
+		seen[k.ID] = true
+	}
+	return nil
+}
+
 // keyring makes the keys ready, by client identifier.
 func (c *Config) keyring() (map[string]clientKey, error) {
-	if len(c.Keys) > MaxKeys {
-		return nil, fmt.Errorf("the server has %d keys: spread the clients over several servers, with at most %d each", len(c.Keys), MaxKeys)
+	if err := CheckKeys(c.Keys); err != nil {
+		return nil, err
 	}
 	ring := make(map[string]clientKey, len(c.Keys))
-	for i := range c.Keys {
-		k := &c.Keys[i]
-		if err := k.Check(); err != nil {
-			return nil, err
-		}
-		if _, twice := ring[k.ID]; twice {
-			return nil, fmt.Errorf("there are two keys for the client %q: keep one", k.ID)
-		}
+	for _, k := range c.Keys {
 		ring[k.ID] = clientKey{key: teredo.NewKey(k.Algorithm, k.Secret), expires: k.Expires}
 	}
 	return ring, nil

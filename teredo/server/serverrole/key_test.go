@@ -3,14 +3,18 @@
 package serverrole
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
+	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/teredo/server"
 	"github.com/isthmus-net/isthmus/teredo/teredotest"
 )
 
@@ -53,4 +57,46 @@ func TestReadKeys(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	})
+}
+
+// TestKeysOfSectionAndFile gives a server keys that it cannot have together: the check of the
+// configuration says so, and no reload takes them.
+func TestKeysOfSectionAndFile(t *testing.T) {
+	lines := func(id string) string { return "id = \"" + id + "\"\nsecret = \"" + teredotest.Secret + "\"\n" }
+	for _, tt := range []struct {
+		name, file string
+		more       int // keys in the section
+		err        string
+	}{
+		{"different ones", "south", 0, ""},
+		{"the same client", "north", 0, `two keys for the client "north"`},
+		{"too many", "south", server.MaxKeys - 1, "at most 65536"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			file := teredotest.File(t, "[[key]]\n"+lines(tt.file), 0o600)
+			text := "[[teredo_server]]\naddress = \"203.0.113.1\"\nkeys_file = \"" + file + "\"\n[[teredo_server.key]]\n" + lines("north")
+			c, err := role.List{Role}.Parse(strings.NewReader(text), "isthmus.toml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := c.Instances[0].Settings.(*Settings)
+			for i := range tt.more {
+				s.Keys = append(s.Keys, Key{ID: strconv.Itoa(i), Secret: teredotest.Secret})
+			}
+			var found string
+			for _, f := range (role.List{Role}).Files(c.Instances[0]) {
+				found += f.Text
+			}
+			if (found == "") != (tt.err == "") || !strings.Contains(found, tt.err) {
+				t.Errorf("found %q, want %q", found, tt.err)
+			}
+			instance, err := New(*s, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := instance.Prepare(*s); (err == nil) != (tt.err == "") {
+				t.Errorf("a reload: %v", err)
+			}
+		})
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config/key"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/teredo/server"
 	"github.com/isthmus-net/isthmus/teredo/tunnel"
 )
 
@@ -185,17 +186,22 @@ func (s *Settings) own() (list []netip.Prefix) {
 	return list
 }
 
-// allKeys are those of the section and of its file.
+// allKeys are those of the section and of its file, which a server can have together.
 func (s *Settings) allKeys() ([]Key, error) {
 	all := s.Keys[:len(s.Keys):len(s.Keys)]
-	if s.KeysFile == "" {
-		return all, nil
+	if s.KeysFile != "" {
+		more, err := readKeys(s.KeysFile)
+		if err != nil {
+			return nil, err
+		}
+		for _, k := range more {
+			all = append(all, *k)
+		}
 	}
-	more, err := readKeys(s.KeysFile)
-	for _, k := range more {
-		all = append(all, *k)
+	if err := server.CheckKeys(engineKeys(all)); err != nil {
+		return nil, fmt.Errorf("the keys of the server %q, with those of keys_file: %w", s.Name, err)
 	}
-	return all, err
+	return all, nil
 }
 
 func (s *Settings) summary() string {

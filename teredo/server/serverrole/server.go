@@ -84,16 +84,21 @@ func engineConfig(cfg *Settings, broadcasts []netip.Addr, keys []Key) server.Con
 		Total:     ratelimit.PerSecond(cfg.RateTotal, max(cfg.RateTotal/totalBurst, cfg.Burst)),
 		Rand:      rand.Reader,
 
-		RequireAuth: cfg.RequireAuth,
+		RequireAuth: cfg.RequireAuth, Keys: engineKeys(keys),
 	}
+	c.Global.Allow, c.Global.Broadcasts = cfg.AllowPrivate, broadcasts
+	return c
+}
+
+// engineKeys translates keys for the engine.
+func engineKeys(keys []Key) (list []server.Key) {
 	for _, k := range keys {
-		c.Keys = append(c.Keys, server.Key{
+		list = append(list, server.Key{
 			Credential: teredo.Credential{ID: k.ID, Secret: []byte(k.Secret), Algorithm: k.Algorithm},
 			Expires:    k.Expires,
 		})
 	}
-	c.Global.Allow, c.Global.Broadcasts = cfg.AllowPrivate, broadcasts
-	return c
+	return list
 }
 
 // Name implements [role.Instance].
@@ -296,9 +301,6 @@ func (s *Server) status() Status {
 	add := func(bound, advertised netip.Addr) {
 		if !bound.IsValid() {
 			return
-		}
-		if !advertised.IsValid() {
-			advertised = bound
 		}
 		st.Listen = append(st.Listen, netip.AddrPortFrom(bound, s.cfg.Port))
 		st.Advertise = append(st.Advertise, advertised)
