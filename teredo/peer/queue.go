@@ -26,15 +26,16 @@ type Budget struct {
 // networkShare is the part of the bytes in all queues that one network may have.
 const networkShare = 8
 
-// admits reports whether there is room for p in all, and for its source.
+// admits reports whether there is room for p in all, and for its source. A host that is
+// alone can fill a queue, however small the total.
 func (b *Budget) admits(p packet.IPv6) bool {
 	limit := b.TotalBytes
 	if b.Sources != nil {
-		switch b.Sources.Share(p.Src(), len(p), max(limit/networkShare, b.QueueBytes)) {
+		switch b.Sources.Share(p.Src(), len(p), max(limit/networkShare, 2*b.QueueBytes)) {
 		case ratelimit.NoShare:
 			return false
 		case ratelimit.Spare:
-			limit /= 2
+			limit = min(max(limit/2, b.QueueBytes), limit)
 		}
 	}
 	return b.used+len(p) <= limit

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/isthmus-net/isthmus/internal/packet"
+	"github.com/isthmus-net/isthmus/internal/ratelimit"
 )
 
 // waiting is a packet of n bytes, distinguished by its hop limit.
@@ -71,5 +72,28 @@ func TestQueueBounds(t *testing.T) {
 	}
 	if budget.Used() != 400 {
 		t.Errorf("%d bytes in use, want 400", budget.Used())
+	}
+}
+
+// A host that is alone can fill one queue, whatever the total is.
+func TestQueueOfOneHost(t *testing.T) {
+	const full = 1280
+	for _, total := range []int{full, full + 40, 2 * full, 4 * full, 16 * full, 64 * full} {
+		held, err := ratelimit.NewHeld(64, seeded(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		budget := &Budget{QueuePackets: 10, QueueBytes: full, TotalBytes: total, Sources: held}
+		var q Queue
+		if !q.Push(budget, waiting(1, full)) {
+			t.Errorf("%d bytes in all: no full packet may wait", total)
+		}
+		for range 100 {
+			var other Queue
+			other.Push(budget, waiting(1, full))
+		}
+		if used := budget.Used(); used > max(total/2, full) {
+			t.Errorf("%d bytes in all: one host has %d", total, used)
+		}
 	}
 }
