@@ -11,8 +11,8 @@ import (
 // Announced is an Instance that routers are to find by prefixes, while it works.
 type Announced interface {
 	Instance
-	// AnnouncedPrefixes are those prefixes; none if the configuration does not ask
-	// for it. Once the instance is ready there may be others.
+	// AnnouncedPrefixes are those prefixes; nil if the configuration does not ask for it.
+	// An empty list may fill, and any change, by a reload or while the instance works.
 	AnnouncedPrefixes() []netip.Prefix
 	// CheckSelf sends something through the instance and waits until it is back, at
 	// most until ctx is done. The error says what does not work. It is called while
@@ -22,12 +22,13 @@ type Announced interface {
 
 // Announcement is whether the prefixes of one instance are announced.
 type Announcement struct {
-	// State is announced, or why not: starting, check_failed, held_down, drained or
-	// stopped.
+	// State is announced, or why not: starting, check_failed, held_down, drained,
+	// nothing_to_announce, announce_failed or stopped.
 	State string `json:"state"`
 	// Since is when the state began.
 	Since time.Time `json:"since,omitzero"`
-	// Problem is what the last failed check found, until all is well again.
+	// Problem is what the last failed check found, until all is well again, and what routers
+	// could not be told.
 	Problem string `json:"problem,omitempty"`
 	// Prefixes are what it is about.
 	Prefixes []netip.Prefix `json:"prefixes"`
