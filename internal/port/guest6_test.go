@@ -55,7 +55,7 @@ func guestLink(t *testing.T) (here, there *testutil.Netns, link Uplink6) {
 		if err != nil {
 			return err
 		}
-		link, err = h.Uplink6("up0", "clat")
+		link, err = h.Uplink6("up0", "clat", netip.Prefix{})
 		return errors.Join(err, h.Close())
 	})
 	return here, there, link

@@ -3,6 +3,7 @@
 package port
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -59,6 +60,54 @@ func TestPathMTU6(t *testing.T) {
 	}
 }
 
+// TestUplinkNetwork gives a link networks one after the other.
+func TestUplinkNetwork(t *testing.T) {
+	h := inNamespace(t)
+	addLink(t, h, "d0")
+	local, first, second := netip.MustParsePrefix("fd00:1::1/64"), netip.MustParsePrefix("2001:db8:1::1/64"), netip.MustParsePrefix("2001:db8:2::1/64")
+	add := func(p netip.Prefix) error { return h.AddAddr("d0", p) }
+	deprecate := func(p netip.Prefix) error { return h.Prefer("d0", p, false) }
+	remove := func(p netip.Prefix) error { return h.RemoveAddr("d0", p) }
+	var at Uplink6
+	for _, step := range []struct {
+		name string
+		do   func(netip.Prefix) error
+		to   netip.Prefix
+		want netip.Prefix
+	}{
+		{"a local one alone", add, local, local},
+		{"in use, it stays", add, first, local},
+		{"it has gone", remove, local, first},
+		{"another, which the kernel may list first", add, second, first},
+		{"a local one, which the kernel may list first", add, local, first},
+		{"deprecated: the other global one", deprecate, first, second},
+		{"both deprecated: the local one", deprecate, second, local},
+		{"all deprecated: it stays", deprecate, local, local},
+	} {
+		if err := step.do(step.to); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if at, err = h.Uplink6("d0", "tun0", at.Subnet); err != nil || at.Subnet != step.want.Masked() {
+			t.Errorf("%s: the uplink is %+v: %v", step.name, at, err)
+		}
+	}
+	if err := remove(local); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []netip.Prefix{first, second, local} { // the kernel lists the last first
+		if err := errors.Join(remove(p), add(p)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if at, err := h.Uplink6("d0", "tun0", netip.Prefix{}); err != nil || at.Subnet == local.Masked() {
+		t.Errorf("beside global networks the uplink is %+v: %v", at, err)
+	}
+	if at, err := h.Uplink6("d1", "tun0", netip.Prefix{}); err != nil || at.Name != "" {
+		t.Errorf("by a link that is not there the uplink is %+v: %v", at, err)
+	}
+}
+
 // TestDeprecatedAddresses: they work, and come last (RFC 4862 section 5.5.4).
 func TestDeprecatedAddresses(t *testing.T) {
 	h := inNamespace(t)
@@ -78,7 +127,7 @@ func TestDeprecatedAddresses(t *testing.T) {
 		if got, err := h.GlobalIPv6("tun0"); err != nil || got != addresses[0].Addr() {
 			t.Errorf("the global address is %v, want %v: %v", got, addresses[0].Addr(), err)
 		}
-		if at, err := h.Uplink6("d0", "tun0"); err != nil || at.Subnet != addresses[0].Masked() {
+		if at, err := h.Uplink6("d0", "tun0", netip.Prefix{}); err != nil || at.Subnet != addresses[0].Masked() {
 			t.Errorf("the uplink is %+v: %v", at, err)
 		}
 	}

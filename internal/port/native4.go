@@ -46,9 +46,11 @@ type Uplink6 struct {
 }
 
 // Uplink6 looks for the link: name, or, if that is empty, the one of the default route
-// that is not own. There is none, with an empty name, until the host has an address. A
-// deprecated one will do where there is no other (RFC 4862 section 5.5.4).
-func (h *Host) Uplink6(name, own string) (Uplink6, error) {
+// that is not own. There is none, with an empty name, until the host has an address. Of
+// several networks it stays in that of present, and goes into a global one before one of
+// unique local addresses; a deprecated address will do where there is no other (RFC 4862
+// section 5.5.4).
+func (h *Host) Uplink6(name, own string, present netip.Prefix) (Uplink6, error) {
 	if name == "" {
 		routes, err := h.handle.RouteGet(globalUnicast.Addr().AsSlice())
 		if err != nil || len(routes) == 0 {
@@ -60,7 +62,8 @@ func (h *Host) Uplink6(name, own string) (Uplink6, error) {
 		}
 		name = l.Attrs().Name
 	}
-	state, err := h.LinkNamed(name)
+	l, err := h.handle.LinkByName(name)
+	state, err := linkState(l, err)
 	if err != nil || !state.Up {
 		return Uplink6{}, err
 	}
@@ -68,16 +71,25 @@ func (h *Host) Uplink6(name, own string) (Uplink6, error) {
 	if err != nil {
 		return Uplink6{}, err
 	}
-	l, err := h.link(name)
-	if err != nil {
-		return Uplink6{}, err
+	addrs = slices.DeleteFunc(addrs, func(a IPv6) bool { return a.Link != name || a.Prefix.Bits() > 64 })
+	if len(addrs) == 0 {
+		return Uplink6{}, nil
 	}
-	at := Uplink6{Name: name, Index: state.Index, MTU: l.Attrs().MTU, MAC: l.Attrs().HardwareAddr}
-	for _, a := range addrs {
-		if a.Link == name && a.Prefix.Bits() <= 64 {
-			at.Subnet = netip.PrefixFrom(a.Prefix.Addr(), 64).Masked()
-			return at, nil
+	rank := func(a IPv6) (n int) {
+		if a.Deprecated {
+			n += 4
 		}
+		if !present.Contains(a.Prefix.Addr()) {
+			n += 2
+		}
+		if a.Prefix.Addr().IsPrivate() {
+			n++
+		}
+		return n
 	}
-	return Uplink6{}, nil
+	best := slices.MinFunc(addrs, func(a, b IPv6) int { return rank(a) - rank(b) })
+	return Uplink6{
+		Name: name, Index: state.Index, MTU: l.Attrs().MTU, MAC: l.Attrs().HardwareAddr,
+		Subnet: netip.PrefixFrom(best.Prefix.Addr(), 64).Masked(),
+	}, nil
 }

@@ -34,6 +34,7 @@ type CLAT struct {
 
 	mu      sync.Mutex // guards what follows
 	waiting string     // for what; empty while it translates
+	problem string     // why it is tried again; empty: it need not be
 	native  bool
 	set     pref64.Set
 	current *session // nil: none
@@ -71,6 +72,7 @@ const (
 	waitUplink = "waiting_for_ipv6"
 	waitPrefix = "waiting_for_prefix"
 	waitClaim  = "claiming_address"
+	retrying   = "retrying"
 )
 
 // settle is how long changes are collected: an address and its routes come in a burst.
@@ -99,22 +101,12 @@ func (c *CLAT) Run(ctx context.Context) (err error) {
 	}
 	f := &finder{cfg: &c.cfg, log: c.log}
 	defer f.stop()
+	defer func() { err = errors.Join(err, c.stop()) }()
 	served := false
+	var ended <-chan struct{}
 	for {
-		at, err := c.host.Uplink6(c.cfg.Uplink, c.cfg.Interface)
-		if err != nil {
-			return err
-		}
 		now := time.Now()
-		sets, restarted, err := f.follow(ctx, at, c.trouble.Wait(now) == 0)
-		if err != nil {
-			c.failed(err, now)
-		}
-		if restarted {
-			c.take(pref64.Set{}) // what was found elsewhere says nothing of this network
-		}
-		ended, err := c.reconcile(ctx, at, now)
-		if err != nil {
+		if ended, err = c.follow(ctx, f, now); err != nil {
 			if !served {
 				return err
 			}
@@ -124,10 +116,27 @@ func (c *CLAT) Run(ctx context.Context) (err error) {
 			served = true
 			close(c.ready)
 		}
-		if more, err := c.await(ctx, changes, sets, ended); !more {
-			return errors.Join(err, c.stop())
+		if more, err := c.await(ctx, changes, f.sets, ended); !more {
+			return err
 		}
 	}
+}
+
+// follow looks where the uplink is, has the prefix looked for there, and brings the session to
+// what is found.
+func (c *CLAT) follow(ctx context.Context, f *finder, now time.Time) (ended <-chan struct{}, err error) {
+	at, err := c.host.Uplink6(c.cfg.Uplink, c.cfg.Interface, c.tried.at.Subnet)
+	if err != nil {
+		return nil, err
+	}
+	restarted, err := f.follow(ctx, at, c.trouble.Wait(now) == 0)
+	if err != nil {
+		c.failed(err, now)
+	}
+	if restarted {
+		c.take(pref64.Set{}) // what was found elsewhere says nothing of this network
+	}
+	return c.reconcile(ctx, at, now)
 }
 
 // await waits for something that may change what is to be done; more is false at the
@@ -163,6 +172,9 @@ func (c *CLAT) await(ctx context.Context, changes <-chan port.Change, sets <-cha
 // failed notes why the host is not set up, and tells of it once. What is tried makes
 // changes itself, which must not have it tried at once.
 func (c *CLAT) failed(err error, now time.Time) {
+	c.mu.Lock()
+	c.problem = err.Error()
+	c.mu.Unlock()
 	if c.trouble.Failed(err.Error(), now) {
 		c.log.Warn("the translator could not be set up; it is tried again", "error", err, "in", c.trouble.Wait(now))
 	}
@@ -227,8 +239,10 @@ func (c *CLAT) reconcile(ctx context.Context, at port.Uplink6, now time.Time) (e
 	case len(prefixes) == 0:
 		c.wait(waitPrefix)
 		return nil, nil
-	case s == nil && !may:
-		return nil, nil
+	case s == nil:
+		if c.enter(starting); !may {
+			return nil, nil
+		}
 	}
 	if w.mtu, err = c.host.PathMTU6(prefixes[0].Addr(), at.Index); err != nil {
 		w.mtu = at.MTU
@@ -239,7 +253,7 @@ func (c *CLAT) reconcile(ctx context.Context, at port.Uplink6, now time.Time) (e
 			return nil, err
 		}
 		c.mu.Lock()
-		c.current, c.waiting = s, waitClaim
+		c.current, c.waiting, c.problem = s, waitClaim, ""
 		c.mu.Unlock()
 		if err := s.start(ctx, c.host); err != nil {
 			return nil, errors.Join(err, c.stop())
@@ -276,7 +290,7 @@ func (c *CLAT) lead(s *session, now time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mtu = s.mtu4()
-	if c.waiting = ""; !changed && native == c.native {
+	if c.waiting, c.problem = "", ""; !changed && native == c.native {
 		return nil
 	}
 	if c.native = native; native {
@@ -293,13 +307,18 @@ func (c *CLAT) lead(s *session, now time.Time) error {
 
 // wait says for what the instance waits, once.
 func (c *CLAT) wait(what string) {
+	if c.enter(what) {
+		c.log.Info("waiting", "for", what)
+	}
+}
+
+// enter notes for what the instance waits, and reports whether that is news.
+func (c *CLAT) enter(what string) (news bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.waiting == what {
-		return
-	}
+	news = c.waiting != what
 	c.waiting = what
-	c.log.Info("waiting", "for", what)
+	return news
 }
 
 // stop ends the session and keeps its counters.
@@ -307,6 +326,9 @@ func (c *CLAT) stop() error {
 	c.mu.Lock()
 	s := c.current
 	c.current, c.native = nil, false
+	if s != nil {
+		c.waiting = starting
+	}
 	c.mu.Unlock()
 	if s == nil {
 		return nil
@@ -323,19 +345,19 @@ type finder struct {
 	cfg    *Settings
 	log    *slog.Logger
 	at     port.Uplink6
-	sets   <-chan pref64.Set
+	sets   <-chan pref64.Set   // nil: no one tells of any
 	moves  chan discovery.Move // holds one, the latest
 	cancel context.CancelFunc
 }
 
-// follow returns where the prefixes of the uplink are told, nil for nowhere, and
-// whether that is another place than before. It looks for another only if it may. Where the
-// network alone is another, what its routers have said already is not asked for again.
-func (f *finder) follow(ctx context.Context, at port.Uplink6, may bool) (sets <-chan pref64.Set, restarted bool, err error) {
+// follow has the prefixes of the uplink told, and reports whether that is another place than
+// before. It looks for another only if it may. Where the network alone is another, what its
+// routers have said already is not asked for again.
+func (f *finder) follow(ctx context.Context, at port.Uplink6, may bool) (restarted bool, err error) {
 	sameLink := f.at.Name == at.Name && f.at.Index == at.Index
 	same := sameLink && f.at.Subnet == at.Subnet
 	if len(f.cfg.Prefixes) > 0 || at.Name == "" || same && (f.sets != nil || !may) {
-		return f.sets, false, nil
+		return false, nil
 	}
 	f.at = at
 	resolvers := f.cfg.Resolvers
@@ -348,18 +370,18 @@ func (f *finder) follow(ctx context.Context, at port.Uplink6, may bool) (sets <-
 		default:
 		}
 		f.moves <- discovery.Move{Network: at.Subnet, Resolvers: resolvers}
-		return f.sets, false, nil
+		return false, nil
 	}
 	f.stop()
 	ctx, cancel := context.WithCancel(ctx)
 	f.moves = make(chan discovery.Move, 1)
-	sets, err = discovery.Watch(ctx, discovery.Settings{Interface: at.Name, Resolvers: resolvers, Moves: f.moves, Log: f.log})
+	sets, err := discovery.Watch(ctx, discovery.Settings{Interface: at.Name, Resolvers: resolvers, Moves: f.moves, Log: f.log})
 	if err != nil {
 		cancel()
-		return nil, true, fmt.Errorf("the prefix of the NAT64 cannot be looked for on %s: %w", at.Name, err)
+		return true, fmt.Errorf("the prefix of the NAT64 cannot be looked for on %s: %w", at.Name, err)
 	}
 	f.sets, f.cancel = sets, cancel
-	return sets, true, nil
+	return true, nil
 }
 
 func (f *finder) stop() {

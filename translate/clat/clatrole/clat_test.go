@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,25 +48,122 @@ func TestStepsAside(t *testing.T) {
 	w := newWorld(t)
 	w.startCLAT(t)
 	w.await(t, "serving")
-	native := &netlink.Route{Scope: unix.RT_SCOPE_LINK, Priority: 5000}
-	w.host.Do(t, func() error {
-		up0, err := netlink.LinkByName("up0")
-		if err != nil {
-			return err
-		}
-		_, all, _ := net.ParseCIDR("0.0.0.0/0")
-		native.Dst, native.LinkIndex = all, up0.Attrs().Index
-		return netlink.RouteAdd(native)
-	})
-	w.await(t, "aside")
+	undo := w.native(t)
 	for _, line := range w.left(t) {
 		if strings.Contains(line, "2048") {
 			t.Errorf("aside, but there is %s", line)
 		}
 	}
-	w.host.Do(t, func() error { return netlink.RouteDel(native) })
+	undo()
 	w.await(t, "serving")
 	w.transfer(t, 1<<10)
+}
+
+// TestAsideElsewhere has the network given another prefix while the host has IPv4 of its own:
+// nothing of before is missed there.
+func TestAsideElsewhere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var log bytes.Buffer
+	w.startCLATWith(t, slog.NewTextHandler(&log, nil))
+	w.await(t, "serving")
+	undo := w.native(t)
+	before := w.await(t, "aside").Address6
+	if st := w.renumber(t, "aside"); st.Address6 == before || len(st.Missing) > 0 {
+		t.Errorf("status %+v", st)
+	}
+	undo()
+	if st := w.await(t, "serving"); len(st.Missing) > 0 {
+		t.Errorf("status %+v", st)
+	}
+	w.transfer(t, 1<<10)
+	if err := w.stop(); err != nil {
+		t.Error(err)
+	}
+	if text := log.String(); strings.Contains(text, "WARN") || strings.Contains(text, "removed") {
+		t.Errorf("logged:\n%s", text)
+	}
+	if left := w.left(t); len(left) > 0 {
+		t.Errorf("left behind: %s", strings.Join(left, ", "))
+	}
+}
+
+// TestTriedAgain ends a session from within, and has the next one refused until its device's
+// name is free.
+func TestTriedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.startCLAT(t)
+	name := w.await(t, "serving").Interface
+	w.clat.mu.Lock()
+	s := w.clat.current
+	w.clat.mu.Unlock()
+	s.end(errors.New("a port was lost"))
+	if st := w.await(t, retrying); st.Error != "a port was lost" {
+		t.Errorf("status %+v", st)
+	}
+	other := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "-peer"}
+	w.host.Do(t, func() (err error) {
+		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			if err = netlink.LinkAdd(other); !errors.Is(err, unix.EEXIST) { // the device is going
+				break
+			}
+		}
+		return err
+	})
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		if st := w.await(t, retrying); strings.Contains(st.Error, name) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("status %+v", w.clat.Status())
+		}
+	}
+	w.host.Do(t, func() error { return netlink.LinkDel(other) })
+	if st := w.await(t, "serving"); st.Error != "" {
+		t.Errorf("status %+v", st)
+	}
+	w.transfer(t, 1<<10)
+}
+
+// addresses adds an address to an end of the uplink, and removes another, unless either is "".
+func addresses(t *testing.T, ns *testutil.Netns, add, remove string) {
+	t.Helper()
+	ns.Do(t, func() error {
+		up0, err := netlink.LinkByName("up0")
+		if err != nil {
+			return err
+		}
+		var errs []error
+		if add != "" {
+			a, err := netlink.ParseAddr(add)
+			a.Flags = unix.IFA_F_NODAD
+			errs = append(errs, err, netlink.AddrAdd(up0, a))
+		}
+		if remove != "" {
+			a, err := netlink.ParseAddr(remove)
+			errs = append(errs, err, netlink.AddrDel(up0, a))
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// renumber gives the uplink another prefix, and awaits that the CLAT, in a state, is there.
+func (w *world) renumber(t *testing.T, state string) Status {
+	t.Helper()
+	addresses(t, w.net, "2001:db8:2::1/64", "2001:db8:1::1/64")
+	addresses(t, w.host, "2001:db8:2::2/64", "2001:db8:1::2/64")
+	w.host.Do(t, func() error { return netlink.RouteReplace(&netlink.Route{Gw: net.ParseIP("2001:db8:2::1")}) })
+	second := netip.MustParsePrefix("2001:db8:2::/64")
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		st := w.await(t, state)
+		if second.Contains(st.Address6) {
+			return st
+		}
+		if time.Now().After(end) {
+			t.Fatalf("it has no address of %s: %+v", second, st)
+		}
+	}
 }
 
 // TestFollowsTheUplink has the network given another prefix.
@@ -73,30 +171,46 @@ func TestFollowsTheUplink(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.startCLAT(t)
-	first := w.await(t, "serving").Address6
-	readdress := func(ns *testutil.Netns, old, now string) {
-		ns.Do(t, func() error {
-			up0, err := netlink.LinkByName("up0")
-			if err != nil {
-				return err
-			}
-			before, _ := netlink.ParseAddr(old)
-			after, _ := netlink.ParseAddr(now)
-			after.Flags = unix.IFA_F_NODAD
-			return errors.Join(netlink.AddrAdd(up0, after), netlink.AddrDel(up0, before))
-		})
+	w.await(t, "serving")
+	w.renumber(t, "serving")
+	w.transfer(t, 1<<10)
+}
+
+// TestKeepsItsNetwork has the uplink given other networks beside the one in use, which the
+// kernel lists before it.
+func TestKeepsItsNetwork(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	addresses(t, w.host, "fd00:1::2/64", "")
+	w.startCLAT(t)
+	before := w.await(t, "serving")
+	if !netip.MustParsePrefix("2001:db8:1::/64").Contains(before.Address6) {
+		t.Fatalf("beside a global network it is in another: %+v", before)
 	}
-	readdress(w.net, "2001:db8:1::1/64", "2001:db8:2::1/64")
-	readdress(w.host, "2001:db8:1::2/64", "2001:db8:2::2/64")
-	w.host.Do(t, func() error { return netlink.RouteReplace(&netlink.Route{Gw: net.ParseIP("2001:db8:2::1")}) })
-	// While both prefixes are there it may take another address of the first.
-	second := netip.MustParsePrefix("2001:db8:2::/64")
-	for end := time.Now().Add(patience); !second.Contains(w.await(t, "serving").Address6); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it has no address of %s, at first %s", second, first)
-		}
+	addresses(t, w.host, "2001:db8:2::2/64", "")
+	addresses(t, w.host, "fd00:2::2/64", "fd00:1::2/64")
+	w.native(t)() // until then it has seen them
+	if st := w.await(t, "serving"); st.Address6 != before.Address6 {
+		t.Errorf("the address changed from %s to %s", before.Address6, st.Address6)
 	}
 	w.transfer(t, 1<<10)
+}
+
+// native gives the host a default route of IPv4 by the uplink, until undo.
+func (w *world) native(t *testing.T) (undo func()) {
+	t.Helper()
+	route := &netlink.Route{Scope: unix.RT_SCOPE_LINK, Priority: 5000}
+	w.host.Do(t, func() error {
+		up0, err := netlink.LinkByName("up0")
+		if err != nil {
+			return err
+		}
+		_, all, _ := net.ParseCIDR("0.0.0.0/0")
+		route.Dst, route.LinkIndex = all, up0.Attrs().Index
+		return netlink.RouteAdd(route)
+	})
+	w.await(t, "aside")
+	return func() { w.host.Do(t, func() error { return netlink.RouteDel(route) }) }
 }
 
 // TestForwardingHost has a host that forwards, which must keep its hands off what is for
@@ -265,7 +379,7 @@ func TestSecondTranslator(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("nothing is logged")
 	}
-	if st := w.clat.Status().(Status); st.State == "serving" {
+	if st := w.await(t, retrying); !strings.Contains(st.Error, "another program") {
 		t.Errorf("status %+v", st)
 	}
 	if err := w.stop(); err != nil {
@@ -274,9 +388,12 @@ func TestSecondTranslator(t *testing.T) {
 }
 
 func TestResolvers(t *testing.T) {
-	got := readResolvers("# resolv.conf\nsearch example\nnameserver 2001:db8::53\nnameserver 127.0.0.53\nnameserver ::1\nnameserver 192.0.2.1\nnameserver\noptions edns0\nnameserver 2001:db8::54 # second\n")
-	want := []netip.AddrPort{netip.MustParseAddrPort("[2001:db8::53]:53"), netip.MustParseAddrPort("[2001:db8::54]:53")}
-	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
-		t.Errorf("read %v, want %v", got, want)
+	var all []netip.AddrPort
+	for _, a := range []string{"2001:db8::53", "127.0.0.53", "::1", "192.0.2.1", "2001:db8::54"} {
+		all = append(all, netip.AddrPortFrom(netip.MustParseAddr(a), 53))
+	}
+	want := []netip.AddrPort{all[0], all[4]}
+	if got := beyond(all); !slices.Equal(got, want) {
+		t.Errorf("asked %v, want %v", got, want)
 	}
 }

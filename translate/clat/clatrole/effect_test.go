@@ -110,12 +110,11 @@ func TestResolverTells(t *testing.T) {
 	defer conn.Close()
 	f := &finder{cfg: written(t, fmt.Sprintf("resolvers = [%q]", conn.LocalAddr())), log: slog.New(slog.DiscardHandler)}
 	defer f.stop()
-	sets, _, err := f.follow(t.Context(), port.Uplink6{Name: "lo", Index: 1}, true)
-	if err != nil {
+	if _, err := f.follow(t.Context(), port.Uplink6{Name: "lo", Index: 1}, true); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case set := <-sets:
+	case set := <-f.sets:
 		if len(set.Prefixes) != 1 || set.Prefixes[0] != pool6 {
 			t.Errorf("it has found %v", set.Prefixes)
 		}

@@ -4,31 +4,22 @@ package clatrole
 
 import (
 	"net/netip"
-	"os"
-	"strings"
+	"slices"
+
+	"github.com/isthmus-net/isthmus/translate/pref64/discovery"
 )
 
-const resolverFile = "/etc/resolv.conf"
-
-// hostResolvers are the name servers of the host that a link leads to: one on the host
-// itself cannot be asked by way of a link.
+// hostResolvers are the name servers of the host that a link leads to.
 func hostResolvers() []netip.AddrPort {
-	text, err := os.ReadFile(resolverFile)
+	list, err := discovery.SystemResolvers()
 	if err != nil {
 		return nil // routers may name some
 	}
-	return readResolvers(string(text))
+	return beyond(list)
 }
 
-func readResolvers(text string) (list []netip.AddrPort) {
-	for line := range strings.Lines(text) {
-		words := strings.Fields(line)
-		if len(words) < 2 || words[0] != "nameserver" {
-			continue
-		}
-		if a, err := netip.ParseAddr(words[1]); err == nil && a.Is6() && !a.IsLoopback() {
-			list = append(list, netip.AddrPortFrom(a, 53))
-		}
-	}
-	return list
+// beyond leaves those out that cannot be asked by way of a link with IPv6 alone, as one on the
+// host itself.
+func beyond(list []netip.AddrPort) []netip.AddrPort {
+	return slices.DeleteFunc(slices.Clone(list), func(a netip.AddrPort) bool { return !a.Addr().Is6() || a.Addr().IsLoopback() })
 }

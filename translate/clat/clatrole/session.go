@@ -35,9 +35,8 @@ type session struct {
 	log     *slog.Logger
 	at      port.Uplink6
 	address netip.Addr
-	way     way  // of the main loop alone
-	routed  int  // likewise: the MTU of the default route, 0 while there is none
-	hidden  bool // likewise: the host does not forward what is for the address
+	way     way // of the main loop alone
+	routed  int // likewise: the MTU of the default route, 0 while there is none
 	engine  *clat.Engine
 	loop    loop.Loop[*packet.Batch]
 	device  *host.Device
@@ -302,18 +301,24 @@ func (s *session) use(w way) error {
 // mtu4 is the size of the largest IPv4 packet that passes whole.
 func (s *session) mtu4() int { return max(s.way.mtu, packet.MinMTU) - ipv4Grows }
 
+// route is the default route, of any MTU: the kernel removes none that has another than is asked.
+func (s *session) route() port.Route {
+	return port.Route{Dst: defaultRoute, Link: s.device.Name(), Metric: s.cfg.RouteMetric, Source: clat.HostIPv4}
+}
+
 // lead gives the device the host's address, and sets or removes the default
 // route. That the route has another MTU is no change.
 func (s *session) lead(host *port.Host, wanted bool) (changed bool, err error) {
-	link, mtu := s.device.Name(), s.mtu4()
-	route := port.Route{Dst: defaultRoute, Link: link, Metric: s.cfg.RouteMetric, Source: clat.HostIPv4, MTU: mtu}
+	link, mtu, route := s.device.Name(), s.mtu4(), s.route()
 	switch {
 	case !wanted && s.routed == 0, wanted && s.routed == mtu:
 		return false, nil
 	case !wanted:
 		s.routed = 0
 		return true, host.RemoveRoute(route)
-	case s.routed != 0:
+	}
+	route.MTU = mtu
+	if s.routed != 0 {
 		if err = host.AddRoute(route); err == nil {
 			s.routed = mtu
 		}
@@ -325,7 +330,6 @@ func (s *session) lead(host *port.Host, wanted bool) (changed bool, err error) {
 	if err := host.AddBlackhole(s.address); err != nil {
 		return false, err
 	}
-	s.hidden = true
 	if err := host.AddAddr(link, netip.PrefixFrom(clat.HostIPv4, 32)); err != nil {
 		return false, err
 	}
@@ -356,20 +360,15 @@ func reservedFree(host *port.Host, link string) error {
 	return nil
 }
 
-// stop takes back what the session set, and waits for its readers.
+// stop takes back all that the session may have set, also while it was aside or when not all
+// could be set, and waits for its readers.
 func (s *session) stop(host *port.Host) error {
 	s.cancel() // nothing is set up again from here on
-	var err error
-	if s.routed != 0 {
-		_, err = s.lead(host, false)
-		err = errors.Join(err, host.RemoveAddr(s.device.Name(), netip.PrefixFrom(clat.HostIPv4, 32)))
-		if s.cfg.LAN.IsValid() {
-			err = errors.Join(err, host.RemoveRoute(port.Route{Dst: s.cfg.LAN, Link: s.device.Name()}))
-		}
+	err := errors.Join(host.RemoveRoute(s.route()), host.RemoveAddr(s.device.Name(), netip.PrefixFrom(clat.HostIPv4, 32)))
+	if s.cfg.LAN.IsValid() {
+		err = errors.Join(err, host.RemoveRoute(port.Route{Dst: s.cfg.LAN, Link: s.device.Name()}))
 	}
-	if s.hidden {
-		err = errors.Join(err, host.RemoveBlackhole(s.address))
-	}
+	err = errors.Join(err, host.RemoveBlackhole(s.address))
 	s.closePorts()
 	s.readers.Wait()
 	return err

@@ -20,8 +20,10 @@ import (
 type Status struct {
 	// State is what the instance waits for, or serving, or aside while the host has
 	// IPv4 of its own; device_down while someone has set the device down, or incomplete
-	// while something is missing that the instance has set up.
+	// while something is missing that the instance has set up; retrying, with the Error of the
+	// last try, while the host could not be set up.
 	State string `json:"state"`
+	Error string `json:"error,omitempty"`
 	// Missing is what should be on the host and is not.
 	Missing []string `json:"missing,omitempty"`
 	// Interface is the TUN device, and Uplink the link to the NAT64.
@@ -52,7 +54,11 @@ func (c *CLAT) Status() any {
 			st.State, st.Address4, st.MTU, st.Missing = cmp.Or(kept.Word(), "serving"), clat.HostIPv4, c.mtu, kept.All()
 		}
 	}
-	if c.native {
+	switch {
+	case c.waiting == waitUplink, c.waiting == waitPrefix:
+	case c.problem != "":
+		st.State, st.Error = retrying, c.problem
+	case c.native:
 		st.State = "aside"
 	}
 	return st
