@@ -49,7 +49,7 @@ func (h *Hot) adopt(slot uint32, now Instant) {
 	s := atomic.LoadUint32(h.state(slot))
 	switch {
 	case s&stateUsed == 0:
-	case !h.plausible(slot, s) || h.doubled(slot, s, now):
+	case !h.plausible(slot, s) || h.doubled(slot, s, now) || !h.join(h.mappingOf(slot, s), mappingLimit):
 		h.clear(slot)
 	default:
 		h.change(slot, stateBusy, 0)

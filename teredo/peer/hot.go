@@ -63,6 +63,7 @@ type Hot struct {
 
 	foreign      map[[16]byte]endpoint
 	foreignLimit int
+	counters     []uint8 // of peers by their mapping, see join
 	mirror       Foreign // of foreign; nil: none
 	path         search  // scratch space of an insertion
 }
@@ -106,7 +107,7 @@ func overlay(slab []byte, limit int, prefixes [][4]byte, seed Seed) (*Hot, error
 		words: unsafe.Slice((*uint32)(unsafe.Pointer(&slab[0])), len(slab)/4),
 		mask:  uint32(buckets - 1), seed: seed,
 		prefixes: prefixes, limit: max(limit, 1), foreignLimit: ForeignLimit(limit),
-		foreign: make(map[[16]byte]endpoint),
+		foreign: make(map[[16]byte]endpoint), counters: make([]uint8, mappingCells(buckets)),
 	}, nil
 }
 
@@ -235,6 +236,12 @@ func (h *Hot) Mapped(key *[16]byte, r Ref) netip.AddrPort {
 	return teredo.Mapped(key)
 }
 
+// mappingOf returns the mapping of the peer in a slot, which is in this state.
+func (h *Hot) mappingOf(slot, state uint32) netip.AddrPort {
+	key := h.key(slot)
+	return h.Mapped(&key, Ref{slot: slot, state: state})
+}
+
 // SetBusy leaves the peer of an address, if there is one, to the slow path, or
 // gives it back.
 func (h *Hot) SetBusy(key *[16]byte, busy bool) {
@@ -267,7 +274,9 @@ func (h *Hot) Delete(key *[16]byte) {
 
 // remove clears a slot that is in use.
 func (h *Hot) remove(slot uint32) {
-	if atomic.LoadUint32(h.state(slot))&stateForeign != 0 {
+	s := atomic.LoadUint32(h.state(slot))
+	h.leave(h.mappingOf(slot, s))
+	if s&stateForeign != 0 {
 		key := h.key(slot)
 		h.deleteForeign(&key)
 	}

@@ -18,18 +18,41 @@ const (
 	Accepted    Refusal = iota
 	TableFull           // no place, and none of the peers there is stale
 	ForeignFull         // the same among those with a foreign mapping
+	MappingFull         // too many peers have this mapping
 	NoPrefix            // the address has none of the prefixes
 )
 
 // Insert records the peer of an address with its mapping, as heard at now. When
 // the table is full it takes the place of a peer not heard for stale; peers heard
 // since are never evicted. Of a peer that is there already, mapping and time are
-// replaced. busy leaves it to the slow path until [Hot.SetBusy].
+// replaced. busy leaves it to the slow path until [Hot.SetBusy]. One mapping has a
+// bounded number of peers, a few when half of the table is taken.
 func (h *Hot) Insert(key *[16]byte, mapped netip.AddrPort, now Instant, stale time.Duration, busy bool) Refusal {
 	n, ok := h.needle(key)
 	if !ok {
 		return NoPrefix
 	}
+	r, known := h.find(&n)
+	var before netip.AddrPort
+	if known {
+		before = h.Mapped(key, r)
+	}
+	if before != mapped && !h.join(mapped, h.limitAt(mapped != teredo.Mapped(key))) {
+		return MappingFull
+	}
+	refusal := h.insert(key, &n, mapped, now, stale, busy)
+	switch {
+	case before == mapped:
+	case refusal != Accepted:
+		h.leave(mapped)
+	case known:
+		h.leave(before)
+	}
+	return refusal
+}
+
+// insert is Insert of a peer whose mapping is counted.
+func (h *Hot) insert(key *[16]byte, n *needle, mapped netip.AddrPort, now Instant, stale time.Duration, busy bool) Refusal {
 	state := n.match | uint32(stampOf(now))
 	if busy {
 		state |= stateBusy
@@ -42,11 +65,11 @@ func (h *Hot) Insert(key *[16]byte, mapped netip.AddrPort, now Instant, stale ti
 	} else {
 		h.deleteForeign(key)
 	}
-	if r, ok := h.find(&n); ok {
+	if r, ok := h.find(n); ok {
 		h.replace(r.slot, state)
 		return Accepted
 	}
-	slot, ok := h.place(&n, now, stale)
+	slot, ok := h.place(n, now, stale)
 	if !ok {
 		h.deleteForeign(key)
 		return TableFull

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 )
@@ -86,6 +88,11 @@ func TestHotAgainstModel(t *testing.T) {
 			}
 			return true
 		})
+		if step%100 == 0 {
+			if diff := cmp.Diff(h.recounted(), h.counters); diff != "" {
+				t.Fatalf("step %d: peers by mapping (-want +got):\n%s", step, diff)
+			}
+		}
 		if all, f := h.Len(); all != walked || all > limit || f != foreign || f > limit/foreignShare {
 			t.Fatalf("step %d: Len = %d, %d, walked over %d, %d", step, all, f, walked, foreign)
 		}
@@ -93,6 +100,17 @@ func TestHotAgainstModel(t *testing.T) {
 	if h.Evictions() == 0 {
 		t.Error("nothing was ever evicted")
 	}
+}
+
+// recounted are the counters of the mappings that peers have.
+func (h *Hot) recounted() []uint8 {
+	other := *h
+	other.counters = make([]uint8, len(h.counters))
+	h.Walk(0, h.Buckets(), func(key [16]byte, r Ref) bool {
+		other.join(h.Mapped(&key, r), mappingLimit)
+		return true
+	})
+	return other.counters
 }
 
 // Readers without a lock beside a writer that moves, evicts and replaces: a
@@ -202,6 +220,7 @@ func BenchmarkHotInsert1M(b *testing.B) {
 	for b.Loop() {
 		if i%million == 0 {
 			clear(h.words)
+			clear(h.counters)
 			h.len = 0
 		}
 		h.add(i, 0)

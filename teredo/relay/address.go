@@ -27,17 +27,27 @@ func isHost(a *[16]byte) bool { return special.Forwarded6(a) && [8]byte(a[:8]) !
 // isOwn reports whether a is one of the host's IPv4 addresses.
 func (r *Relay) isOwn(a netip.Addr) bool { return slices.Contains(r.cfg.Own, a) }
 
+// checkMapping applies the rules on where a client may be.
+func (r *Relay) checkMapping(at netip.AddrPort) (why Reason, ok bool) {
+	switch {
+	case r.isOwn(at.Addr()):
+		return OwnAddress, false
+	case !r.cfg.Global.OK(at.Addr()) || at.Port() == 0:
+		return MappedNotGlobal, false
+	}
+	return 0, true
+}
+
 // checkClient applies the rules on the two IPv4 addresses inside a Teredo
 // address, before anything is sent to either (RFC 4380 sections 5.4.1 and 7.4.3).
 func (r *Relay) checkClient(a *[16]byte) (why Reason, ok bool) {
 	mapped, server := teredo.Mapped(a), teredo.Server(a)
+	if why, ok := r.checkMapping(mapped); !ok {
+		return why, false
+	}
 	switch {
-	case !r.cfg.Global.OK(mapped.Addr()) || mapped.Port() == 0:
-		return MappedNotGlobal, false
 	case !r.cfg.Global.OK(server):
 		return ServerNotGlobal, false
-	case r.isOwn(mapped.Addr()):
-		return OwnAddress, false
 	case mapped == netip.AddrPortFrom(server, teredo.Port):
 		return MappedToServer, false
 	}

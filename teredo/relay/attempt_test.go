@@ -306,3 +306,22 @@ func TestRepeatWithinBudget(t *testing.T) {
 	}
 	b.expect(2*time.Second, unreachable)
 }
+
+// A symmetric client that is asked again may answer from the mapping in its address.
+func TestSymmetricClientComesHome(t *testing.T) {
+	b := newBench(t)
+	b.ip(data(host, client, "one"))
+	b.udp(foreign, bubble(client, b.bubbleSource(client)))
+	b.wait(23 * time.Second)
+	b.want("asked again", b.ip(data(host, client, "two")), toServer, "udp 198.51.100.7:50000 two hop 63")
+	b.want("without the key", b.udp(mapped, bubble(client, host)))
+	b.want("nothing moves", b.ip(data(host, client, "three")), "udp 198.51.100.7:50000 three hop 63")
+	b.want("with the key", b.udp(mapped, bubble(client, b.bubbleSource(client))))
+	b.want("it moves", b.ip(data(host, client, "four")), "udp 198.51.100.7:40000 four hop 63")
+	b.wait(3 * time.Second)
+	b.r.Tick(b.now, &b.out)
+	b.want("drops", b.dropped())
+	if s := b.r.Stats(); s.BubblesSent != 2 || s.ForeignMappings != 1 {
+		t.Errorf("%d bubbles, %d foreign mappings", s.BubblesSent, s.ForeignMappings)
+	}
+}

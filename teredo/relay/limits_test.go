@@ -331,6 +331,42 @@ func TestStrangerCannotTakeTheTable(t *testing.T) {
 	b.want("another stranger", b.udp(m, data(c, host, "hello")), "ip hello hop 64")
 }
 
+// In mode relay likewise, with a host of its own that has the relay ask for the addresses.
+func TestOneMappingCannotTakeTheTable(t *testing.T) {
+	b := newBench(t)
+	const addresses, period = 2000, 20 * time.Second
+	one := netip.MustParseAddrPort("192.0.2.99:666")
+	for n := range 5 * addresses {
+		b.wait(period / addresses)
+		b.out.Reset()
+		b.r.Tick(b.now, &b.out)
+		n %= addresses
+		c := teredoAddr(netip.AddrFrom4([4]byte{203, 0, byte(n >> 8), byte(n)}), one)
+		b.ip(data(addr("2001:db8:6::6"), c, "x"))
+		b.udp(one, bubble(c, host))
+	}
+	if s, drops := b.r.Sizes(), b.r.Stats().Dropped; s.Trusted == 0 || s.Trusted > b.r.cfg.MaxPeers/2 || drops[MappingFull] == 0 || drops[TableFull] > 0 {
+		t.Errorf("%+v, dropped %q", s, b.dropped())
+	}
+	c, m := nth(1)
+	b.ip(data(host, c, "hello"))
+	b.want("a newcomer", b.udp(m, bubble(c, b.bubbleSource(c))), fmt.Sprintf("udp %s hello hop 63", m))
+}
+
+// Symmetric clients have a part of the table.
+func TestForeignFull(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.MaxPeers = 2 * 8 })
+	for n := range 3 {
+		c, m := nth(n)
+		b.ip(data(host, c, "x"))
+		b.udp(netip.AddrPortFrom(m.Addr(), m.Port()+10_000), bubble(c, b.bubbleSource(c)))
+	}
+	b.want("drops", b.dropped(), "foreign_full 1")
+	if s := b.r.Sizes(); s.Foreign != 2 || b.r.Stats().ForeignMappings != 2 {
+		t.Errorf("%d foreign mappings, %d learnt", s.Foreign, b.r.Stats().ForeignMappings)
+	}
+}
+
 // A host that sends to unknown clients at a high rate, or many hosts that it makes up,
 // leave newcomers of other networks their bubbles, and the host alone those of its own.
 func TestNewcomersBesideAFlood(t *testing.T) {

@@ -48,6 +48,8 @@ func TestLaneTakesTrustedTraffic(t *testing.T) {
 	b.want("unknown client", b.laneIP(l, data(host, client, "x")), "slow")
 	b.trust()
 	b.want("its queue may not be sent yet", b.laneIP(l, data(host, client, "x")), "slow")
+	b.want("data behind the bubble", b.udp(mapped, data(client, host, "x")), "ip x hop 63")
+	b.want("nor behind that", b.laneIP(l, data(host, client, "x")), "slow")
 	b.r.Publish()
 	b.want("to a client", b.laneIP(l, data(host, client, "hello")), "udp 198.51.100.7:40000 hello hop 63")
 	b.want("from a client", b.laneUDP(l, mapped, data(client, host, "hello")), "ip hello hop 63")
@@ -68,7 +70,7 @@ func TestLaneTakesTrustedTraffic(t *testing.T) {
 		b.want(tt.name, tt.got, "slow")
 	}
 	s := b.r.Stats()
-	if s.FromIPv6 != 2 || s.ToUDP != 2 || s.FromUDP != 3 || s.ToIPv6 != 1 || s.BubblesReceived != 2 {
+	if s.FromIPv6 != 2 || s.ToUDP != 2 || s.FromUDP != 4 || s.ToIPv6 != 2 || s.BubblesReceived != 2 {
 		t.Errorf("counted %+v", s)
 	}
 	b.wait(23 * time.Second)

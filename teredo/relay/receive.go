@@ -75,17 +75,21 @@ func (r *Relay) accept(p packet.IPv6, from netip.AddrPort, at peer.Instant, now 
 	case teredo.Mapped(src) == from:
 		if k.hot && k.ref.Age(at) < r.cfg.PeerTimeout {
 			// The client proved another mapping by our key. An address can be
-			// forged, so the packet counts, but moves nothing.
-			return mapped, 0, true
+			// forged, so without the key the packet counts, but moves nothing.
+			if _, ok := r.checkKey(p, k.test, from, at, now); !ok {
+				return mapped, 0, true
+			}
 		}
 	default:
 		if why, ok := r.checkKey(p, k.test, from, at, now); !ok {
 			return mapped, why, false
 		}
-		r.stats.ForeignMappings++
 	}
-	if !r.trust(src, k.test, from, at, out) {
-		return from, TableFull, false
+	if why, ok := r.trust(src, k, from, at, out); !ok {
+		return from, why, false
+	}
+	if mapped != from && teredo.Mapped(src) != from {
+		r.stats.ForeignMappings++
 	}
 	return from, 0, true
 }
@@ -119,13 +123,13 @@ func (r *Relay) mayMeet(src *[16]byte, from netip.AddrPort, now time.Time) (why 
 // answer to a bubble of ours that waits for one; e is the client under test.
 func (r *Relay) checkKey(p packet.IPv6, e *peer.Entry, from netip.AddrPort, at peer.Instant, now time.Time) (why Reason, ok bool) {
 	dst := p.DstBytes()
-	switch {
-	case !teredo.IsBubble(p) || dst[0] != 0xfe || e == nil || r.tests.Cold(e).silent:
+	if !teredo.IsBubble(p) || dst[0] != 0xfe || e == nil || r.tests.Cold(e).silent {
 		return MappingMismatch, false
-	case r.isOwn(from.Addr()):
-		return OwnAddress, false
-	case !r.cfg.Global.OK(from.Addr()) || from.Port() == 0:
-		return MappedNotGlobal, false
+	}
+	if why, ok := r.checkMapping(from); !ok {
+		return why, false
+	}
+	switch {
 	case !r.keyBucket.Allow(r.bubbleLimit, now):
 		return KeyRate, false
 	case !r.key.valid(&e.Key, dst, at):
@@ -135,16 +139,25 @@ func (r *Relay) checkKey(p packet.IPv6, e *peer.Entry, from netip.AddrPort, at p
 }
 
 // trust records that the client was heard from this mapping, sends what waits for
-// it, oldest first, and ends its test; e is nil when it is not under test. It
-// returns false, and does nothing, when the table has no place for it.
-func (r *Relay) trust(client *[16]byte, e *peer.Entry, mapped netip.AddrPort, at peer.Instant, out *packet.Batch) bool {
+// it, oldest first, and ends its test. It returns false, and does nothing, when the
+// table has no place for it.
+func (r *Relay) trust(client *[16]byte, k known, mapped netip.AddrPort, at peer.Instant, out *packet.Batch) (why Reason, ok bool) {
+	e := k.test
 	var a *attempt
 	if e != nil {
 		a = r.tests.Cold(e)
 	}
 	waited := a != nil && a.queue.Len() > 0
-	if r.hot.Insert(client, mapped, at, r.cfg.PeerTimeout, waited) != peer.Accepted {
-		return false
+	// What waited may have been handed out in this batch, and not be sent yet.
+	unpublished := e == nil && k.hot && k.ref.Busy()
+	switch r.hot.Insert(client, mapped, at, r.cfg.PeerTimeout, waited || unpublished) {
+	case peer.Accepted:
+	case peer.ForeignFull:
+		return ForeignFull, false
+	case peer.MappingFull:
+		return MappingFull, false
+	default:
+		return TableFull, false
 	}
 	r.keepSweeping(at)
 	if waited {
@@ -158,7 +171,7 @@ func (r *Relay) trust(client *[16]byte, e *peer.Entry, mapped netip.AddrPort, at
 	if e != nil {
 		r.tests.Delete(e)
 	}
-	return true
+	return 0, true
 }
 
 // Publish opens lanes to the peers that have become trusted since the last call.

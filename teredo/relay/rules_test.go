@@ -149,6 +149,7 @@ var elsewhere = map[string]string{
 	"source_rate":   "TestNewPeersPerSource", "server_rate": "TestNewPeersPerServer",
 	"stranger_rate": "TestStrangerCannotTakeTheTable",
 	"peer_rate":     "TestHostPeersPerSecond", "table_full": "TestFullTable",
+	"foreign_full": "TestForeignFull", "mapping_full": "TestOneMappingCannotTakeTheTable",
 }
 
 func TestRules(t *testing.T) {

@@ -49,6 +49,10 @@ const (
 
 	PeerRate  // from a new peer of a host-specific relay: too many new ones a second
 	TableFull // from a new peer, and all that are known were heard lately
+
+	ForeignFull // the same of peers with a mapping that is not in their address
+	MappingFull // from a new peer, and too many others have its mapping
+
 	// Between clients.
 	NotBound        // from a client that is not bound, or elsewhere than it is
 	NoBinding       // to a client that is not bound; answered by an ICMPv6 error
@@ -74,6 +78,7 @@ var reasonNames = [numReasons]string{
 	BadBinding: "bad_binding", BindingRate: "binding_rate", BindingsFull: "bindings_full",
 	BubbleRate: "bubble_rate", SourceRate: "source_rate", ServerRate: "server_rate",
 	StrangerRate: "stranger_rate", PeerRate: "peer_rate", TableFull: "table_full",
+	ForeignFull: "foreign_full", MappingFull: "mapping_full",
 }
 
 // String returns the reason as a stable snake_case word.
