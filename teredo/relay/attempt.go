@@ -21,7 +21,9 @@ const never = peer.Instant(math.MinInt64 / 2)
 // after a vain one the memory of that.
 type attempt struct {
 	queue   peer.Queue
-	bubbles int          // sent since first, none answered
+	bubbles int          // that were due since first, none answered
+	sent    int          // of these; the others were above the common budget
+	copies  int          // of answers to connectivity tests
 	first   peer.Instant // when the first bubble was sent
 	silent  bool         // bubbleTries were in vain
 }
@@ -30,19 +32,15 @@ type attempt struct {
 func (r *Relay) transmit(p packet.IPv6, k known, at peer.Instant, now time.Time, out *packet.Batch) {
 	dst := p.DstBytes()
 	valid := k.hot && k.ref.Age(at) < r.cfg.PeerTimeout
-	switch {
-	case valid && k.ref.Age(at) < r.shared.Load().refresh:
-		r.send(r.mapped(dst, k), p, out)
-		return
-	case k.test == nil && k.hot:
-		// Not heard lately: test it, beside the traffic while it is valid.
-		k.test = r.beginAgain(dst, r.mapped(dst, k), at, now, out)
-	case k.test == nil:
-		if why, ok := r.mayCreate(p, now); !ok {
+	if k.test == nil && !(valid && k.ref.Age(at) < r.shared.Load().refresh) {
+		// Unknown, or not heard lately: test it, beside the traffic while it is valid.
+		switch why, ok := r.mayTest(p, now); {
+		case ok:
+			k.test = r.begin(dst, k, at, out)
+		case !valid:
 			r.drop(why)
 			return
 		}
-		k.test = r.begin(dst, at, out)
 	}
 	if valid {
 		r.send(r.mapped(dst, k), p, out)
@@ -61,7 +59,7 @@ func (r *Relay) transmit(p packet.IPv6, k known, at peer.Instant, now time.Time,
 		return
 	}
 	r.stats.Queued++
-	r.copyEcho(p, out)
+	r.copyEcho(p, a, out)
 }
 
 // distrust takes the client under test out of the trusted peers.
@@ -70,11 +68,11 @@ func (r *Relay) distrust(e *peer.Entry) {
 	r.tests.Distrust(e)
 }
 
-// mayCreate applies the limits on new peers, each of which costs an entry and
+// mayTest applies the limits on tests of peers, each of which costs an entry and
 // bubbles (RFC 4380 section 7.3.5). The common budget comes last, so that it is
 // not spent on what another limit refuses. A host above its own share leaves half
 // of all of them to others.
-func (r *Relay) mayCreate(p packet.IPv6, now time.Time) (why Reason, ok bool) {
+func (r *Relay) mayTest(p packet.IPv6, now time.Time) (why Reason, ok bool) {
 	share := r.perSource.Take(p.Src(), now)
 	switch {
 	case share == ratelimit.NoShare:
@@ -87,24 +85,19 @@ func (r *Relay) mayCreate(p packet.IPv6, now time.Time) (why Reason, ok bool) {
 	return 0, true
 }
 
-// begin starts the test of a new client, whose first bubble mayCreate has paid.
-func (r *Relay) begin(client *[16]byte, at peer.Instant, out *packet.Batch) *peer.Entry {
+// begin starts the test of a client, whose first bubble mayTest has paid. One that is
+// trusted stays so meanwhile, where it is.
+func (r *Relay) begin(client *[16]byte, k known, at peer.Instant, out *packet.Batch) *peer.Entry {
 	e, _ := r.tests.Insert(client, never)
-	e.SetMapped(teredo.Mapped(client))
+	if k.hot {
+		r.tests.Trust(e, r.mapped(client, k), at)
+		r.hot.SetBusy(client, true)
+	} else {
+		e.SetMapped(teredo.Mapped(client))
+	}
 	a := r.tests.Warm(e)
 	a.first = at
 	r.bubble(e, a, at, out)
-	return e
-}
-
-// beginAgain starts the test of a client that is trusted, with this mapping.
-func (r *Relay) beginAgain(client *[16]byte, mapped netip.AddrPort, at peer.Instant, now time.Time, out *packet.Batch) *peer.Entry {
-	e, _ := r.tests.Insert(client, never)
-	r.tests.Trust(e, mapped, at)
-	a := r.tests.Warm(e)
-	a.first = at
-	r.hot.SetBusy(client, true)
-	r.sendNext(e, a, at, r.bubbleBucket.Allow(r.bubbleLimit, now), out)
 	return e
 }
 
@@ -112,6 +105,7 @@ func (r *Relay) beginAgain(client *[16]byte, mapped netip.AddrPort, at peer.Inst
 // next. Behind a NAT of our own, one goes to the mapped address too.
 func (r *Relay) bubble(e *peer.Entry, a *attempt, at peer.Instant, out *packet.Batch) {
 	a.bubbles++
+	a.sent++
 	r.tests.SetDeadline(e, at.Add(bubbleInterval))
 	src := r.key.source(&e.Key, at)
 	b := teredo.AppendBubble(out.Alloc(teredo.BubbleLen), src, e.IP())
@@ -126,39 +120,38 @@ func (r *Relay) bubble(e *peer.Entry, a *attempt, at peer.Instant, out *packet.B
 // due handles the deadline of an attempt.
 func (r *Relay) due(e *peer.Entry, at peer.Instant, now time.Time, out *packet.Batch) {
 	a := r.tests.Cold(e)
+	why, ok := r.checkClient(&e.Key)
 	switch {
+	case !ok: // by settings or addresses that have changed meanwhile
+		r.forget(e, why)
 	case a.silent:
 		r.forget(e, NoAnswer)
-	case a.bubbles < bubbleTries:
+	case a.bubbles >= bubbleTries:
+		r.giveUp(e, a, now, out)
+	case r.perServer.Take(teredo.Server(&e.Key), ratelimit.Spare, now) && r.bubbleBucket.AllowSpare(r.bubbleLimit, now):
 		// Repeats to peers that may not be there at all leave half of the budget,
 		// and of what their server may be sent, to new peers, or three of them
 		// would outweigh one.
-		allowed := r.perServer.Take(teredo.Server(&e.Key), ratelimit.Spare, now) && r.bubbleBucket.AllowSpare(r.bubbleLimit, now)
-		r.sendNext(e, a, at, allowed, out)
-	default:
-		r.giveUp(e, a, now, out)
-	}
-}
-
-// sendNext sends the next bubble. One that the common budget does not allow counts as
-// sent, so that a flood cannot make attempts last.
-func (r *Relay) sendNext(e *peer.Entry, a *attempt, at peer.Instant, allowed bool, out *packet.Batch) {
-	if allowed {
 		r.bubble(e, a, at, out)
-		return
+	default:
+		// It was due all the same, so that a flood cannot make attempts last.
+		a.bubbles++
+		r.tests.SetDeadline(e, at.Add(bubbleInterval))
 	}
-	a.bubbles++
-	r.tests.SetDeadline(e, at.Add(bubbleInterval))
 }
 
 // giveUp ends an attempt that no one answered: the senders of what waited are
-// told, and no bubbles are sent for a while.
+// told, and no bubbles are sent for a while, if as many were sent as may be.
 func (r *Relay) giveUp(e *peer.Entry, a *attempt, now time.Time, out *packet.Batch) {
 	r.stats.PeersUnanswered++
 	r.stats.Dropped[NoAnswer] += uint64(a.queue.Len())
 	a.queue.Drain(&r.budget, out, func(p packet.IPv6) {
 		r.sendError(packet.ICMPv6Unreachable, packet.UnreachableAddress, 0, p, now, out)
 	})
+	if a.sent < bubbleTries {
+		r.forget(e, NoAnswer)
+		return
+	}
 	a.silent = true
 	if e.Trusted() {
 		r.distrust(e)

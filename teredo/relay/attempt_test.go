@@ -293,18 +293,52 @@ func TestEchoRevivesSilentPeer(t *testing.T) {
 	b.want("the answer", b.udp(mapped, bubble(client, b.bubbleSource(client))), "udp 198.51.100.7:40000 icmp 129")
 }
 
-// Repeated bubbles obey the common budget; one that it refuses counts as sent, so
-// that the attempt ends all the same.
+// Repeated bubbles obey the common budget. The attempt ends all the same when one is
+// refused, but no silence follows.
 func TestRepeatWithinBudget(t *testing.T) {
-	b := newBench(t, func(c *Config) { c.BubbleRate = 16 })
-	b.ip(data(host, client, "one"))
-	for range 3 {
-		b.wait(2 * time.Second)
-		spendBubbles(b)
-		b.now = b.now.Add(-2 * time.Second)
-		b.expect(2 * time.Second)
+	noneLeft := func(b *bench) {
+		for range 3 {
+			b.wait(2 * time.Second)
+			spendBubbles(b)
+			b.now = b.now.Add(-2 * time.Second)
+			b.expect(2 * time.Second)
+		}
 	}
-	b.expect(2*time.Second, unreachable)
+	t.Run("new client", func(t *testing.T) {
+		b := newBench(t, func(c *Config) { c.BubbleRate = 16 })
+		b.ip(data(host, client, "one"))
+		noneLeft(b)
+		b.expect(2*time.Second, unreachable)
+		b.want("right after the end", b.ip(data(host, client, "two")), toServer)
+		b.want("drops", b.dropped(), "no_answer 1")
+	})
+	t.Run("trusted client", func(t *testing.T) {
+		b := newBench(t, func(c *Config) { c.BubbleRate, c.PeerTimeout = 16, time.Minute })
+		b.trust()
+		b.wait(46 * time.Second)
+		b.r.Tick(b.now, &b.out) // sweeps
+		b.want("first", b.ip(data(host, client, "one")), toServer, "udp 198.51.100.7:40000 one hop 63")
+		noneLeft(b)
+		b.expect(2 * time.Second)
+		b.want("right after the end", b.ip(data(host, client, "two")), toServer, "udp 198.51.100.7:40000 two hop 63")
+		b.want("drops", b.dropped())
+	})
+}
+
+// A trusted client whose test no budget allows is sent to while it is valid, and then
+// stays known.
+func TestNoBubbleForTrustedClient(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.BubbleRate = 16 })
+	b.trust()
+	b.wait(23 * time.Second)
+	spendBubbles(b)
+	b.want("valid", b.ip(data(host, client, "one")), "udp 198.51.100.7:40000 one hop 63")
+	b.wait(8 * time.Second)
+	spendBubbles(b)
+	b.want("no longer", b.ip(data(host, client, "two")))
+	b.want("drops", b.dropped(), "bubble_rate 1")
+	b.want("what it sends", b.udp(mapped, data(client, host, "hello")), "ip hello hop 63")
+	b.want("valid again", b.ip(data(host, client, "three")), "udp 198.51.100.7:40000 three hop 63")
 }
 
 // A symmetric client that is asked again may answer from the mapping in its address.
@@ -323,5 +357,21 @@ func TestSymmetricClientComesHome(t *testing.T) {
 	b.want("drops", b.dropped())
 	if s := b.r.Stats(); s.BubblesSent != 2 || s.ForeignMappings != 1 {
 		t.Errorf("%d bubbles, %d foreign mappings", s.BubblesSent, s.ForeignMappings)
+	}
+}
+
+// No more copies go to a server than bubbles.
+func TestEchoCopiesOfOneAttempt(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.QueuePackets = 16 })
+	for n := range byte(10) {
+		b.ip(echoReply(netip.AddrFrom16([16]byte{0: 0x20, 1: 0x01, 2: 0x0d, 3: 0xb8, 15: n + 1}), client, 0))
+	}
+	for range bubbleTries {
+		b.tick()
+	}
+	b.ip(echoReply(host, client, 0)) // wakes it again
+	b.ip(echoReply(host, client, 0))
+	if s := b.r.Stats(); s.EchoCopies != bubbleTries+1 || s.BubblesSent != bubbleTries+1 {
+		t.Errorf("%d copies beside %d bubbles", s.EchoCopies, s.BubblesSent)
 	}
 }

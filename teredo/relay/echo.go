@@ -29,10 +29,12 @@ func isEchoTest(p packet.IPv6) bool {
 }
 
 // copyEcho sends a copy of a queued echo test reply through the client's server.
-func (r *Relay) copyEcho(p packet.IPv6, out *packet.Batch) {
-	if !r.cfg.EchoThroughServer || !isEchoTest(p) {
+// It sends no more copies than bubbles, which are what is limited for each server.
+func (r *Relay) copyEcho(p packet.IPv6, a *attempt, out *packet.Batch) {
+	if !r.cfg.EchoThroughServer || a.copies == bubbleTries || !isEchoTest(p) {
 		return
 	}
+	a.copies++
 	r.stats.EchoCopies++
 	server := netip.AddrPortFrom(teredo.Server(p.DstBytes()), teredo.Port)
 	out.SendUDP(Socket, server, p)
@@ -41,16 +43,16 @@ func (r *Relay) copyEcho(p packet.IPv6, out *packet.Batch) {
 // revive gives a silent peer one more bubble when p answers a connectivity test:
 // then the client is there and wants to hear from us. Its spacing is that of all
 // bubbles, since the peer is under test until the answer is overdue. It falls
-// under the limits on new peers, or one host could spend the bubbles of all.
+// under the limits on tests, or one host could spend the bubbles of all.
 func (r *Relay) revive(e *peer.Entry, a *attempt, p packet.IPv6, at peer.Instant, now time.Time, out *packet.Batch) bool {
 	if _, ok := teredo.EchoTestReply(p); !ok {
 		return false
 	}
-	if _, ok := r.mayCreate(p, now); !ok {
+	if _, ok := r.mayTest(p, now); !ok {
 		return false
 	}
 	a.silent = false
-	a.bubbles = bubbleTries - 1
+	a.bubbles, a.copies = bubbleTries-1, bubbleTries-1
 	a.first = at
 	r.bubble(e, a, at, out)
 	return true

@@ -379,19 +379,28 @@ func TestNewcomersBesideAFlood(t *testing.T) {
 		each   int    // packets of the flood to one client
 		source string // of the newcomers, one host each
 		wide   bool   // each host of the flood is in a network of its own, all of a /48
+		quiet  bool   // the flood goes to clients that are trusted, but not heard for 23 s
 	}{
-		{"one host floods, others of its network", 1, 1, "2001:db8:0:1::ff00:0", false},
-		{"one host floods, another network", 1, 1, "2001:db8:0:2::", false},
-		{"one host fills its queues, others of its network", 1, 7, "2001:db8:0:1::ff00:0", false},
-		{"one host fills its queues, another network", 1, 7, "2001:db8:0:2::", false},
-		{"four hosts flood, others of their network", 4, 1, "2001:db8:0:1::ff00:0", false},
-		{"a network of made-up hosts floods, another network", 1 << 16, 1, "2001:db8:0:2::", false},
-		{"a network of made-up hosts fills its queues, another network", 1 << 16, 7, "2001:db8:0:2::", false},
-		{"all networks of a /48 flood, another /48", 1 << 16, 1, "2001:db8:1::", true},
-		{"all networks of a /48 fill their queues, another /48", 1 << 16, 7, "2001:db8:1::", true},
+		{"one host floods, others of its network", 1, 1, "2001:db8:0:1::ff00:0", false, false},
+		{"one host floods, another network", 1, 1, "2001:db8:0:2::", false, false},
+		{"one host fills its queues, others of its network", 1, 7, "2001:db8:0:1::ff00:0", false, false},
+		{"one host fills its queues, another network", 1, 7, "2001:db8:0:2::", false, false},
+		{"four hosts flood, others of their network", 4, 1, "2001:db8:0:1::ff00:0", false, false},
+		{"a network of made-up hosts floods, another network", 1 << 16, 1, "2001:db8:0:2::", false, false},
+		{"a network of made-up hosts fills its queues, another network", 1 << 16, 7, "2001:db8:0:2::", false, false},
+		{"all networks of a /48 flood, another /48", 1 << 16, 1, "2001:db8:1::", true, false},
+		{"all networks of a /48 fill their queues, another /48", 1 << 16, 7, "2001:db8:1::", true, false},
+		{"one host asks for quiet clients, others of its network", 1, 1, "2001:db8:0:1::ff00:0", false, true},
+		{"one host asks for quiet clients, another network", 1, 1, "2001:db8:0:2::", false, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBench(t, func(c *Config) { c.MaxPeers, c.QueueTotalBytes, c.QueuePackets = 1<<20, 16<<20, 16 })
+			for n := range rate * seconds {
+				if c, m := nth(n); tt.quiet {
+					key := c.As16()
+					b.r.hot.Insert(&key, m, b.r.clock.At(start.Add(time.Duration(n)*time.Second/rate-23*time.Second)), time.Hour, false)
+				}
+			}
 			source := addr(tt.source).As16()
 			before := b.r.Stats().BubblesSent
 			bubbles, delivered := 0, 0

@@ -142,9 +142,12 @@ func (r *Relay) evicted(e *peer.Entry, a *attempt) {
 	}
 }
 
-// forget ends the memory of a client that answered no bubble.
+// forget ends the test of a client; one that is trusted stays so.
 func (r *Relay) forget(e *peer.Entry, why Reason) {
 	r.discard(r.tests.Cold(e), why)
+	if e.Trusted() {
+		r.hot.SetBusy(&e.Key, false)
+	}
 	r.tests.Delete(e)
 }
 
