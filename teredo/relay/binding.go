@@ -89,20 +89,18 @@ func (r *Relay) handleCarried(p packet.IPv6, trailers []byte, from netip.AddrPor
 // checkBinder applies the rules on who may take a step of a binding, before any
 // key is computed or anything is sent.
 func (r *Relay) checkBinder(p packet.IPv6, from netip.AddrPort) (why Reason, ok bool) {
-	switch {
-	case !teredo.IsBubble(p):
+	if !teredo.IsBubble(p) {
 		return BadBinding, false
-	case r.isOwn(from.Addr()):
-		return OwnAddress, false
-	case !r.cfg.Global.OK(from.Addr()) || from.Port() == 0:
-		return MappedNotGlobal, false
+	}
+	if why, ok := r.checkMapping(from); !ok {
+		return why, false
 	}
 	return r.checkClient(p.SrcBytes())
 }
 
 // mayChallenge limits the answers to requests, whose source anybody can forge. A
 // client that is bound there has a budget of its own, so that a flood of others
-// does not end its binding. Later steps need no limit: they cost a key.
+// does not end its binding.
 func (r *Relay) mayChallenge(p packet.IPv6, from netip.AddrPort, at peer.Instant, now time.Time) bool {
 	if b := r.carriage.bindings.lookup(p.SrcBytes(), at); b != nil && b.mapping == from {
 		return b.requests.Allow(requestLimit, now)
@@ -134,6 +132,9 @@ func (r *Relay) handleChallenged(p packet.IPv6, nonce uint32, from netip.AddrPor
 	}
 	server := teredo.Server(p.SrcBytes())
 	switch {
+	case !r.carriage.perAddress.Allow(from.Addr(), now): // or one key could be returned again and again
+		r.drop(BindingRate)
+		return
 	case !r.perServer.Allow(server, now):
 		r.drop(ServerRate)
 		return

@@ -24,6 +24,7 @@ type binding struct {
 type bindings struct {
 	limit          int
 	table          map[[16]byte]*binding
+	addresses      map[netip.Addr]int // how many are bound at each
 	newest, oldest *binding
 }
 
@@ -35,17 +36,26 @@ func (t *bindings) lookup(client *[16]byte, at peer.Instant) *binding {
 	return nil
 }
 
-// bind makes or moves the binding of a client; false when there is no room.
+// bind makes or moves the binding of a client; false when there is no room, or none for its
+// IPv4 address.
 func (t *bindings) bind(client *[16]byte, mapping netip.AddrPort, at peer.Instant) bool {
 	t.expire(at)
 	b := t.table[*client]
-	if b == nil {
-		if len(t.table) >= t.limit {
-			return false
-		}
-		if t.table == nil {
-			t.table = make(map[[16]byte]*binding)
-		}
+	from := mapping.Addr()
+	comes := b == nil || b.mapping.Addr() != from
+	if b == nil && len(t.table) >= t.limit || comes && t.addresses[from] >= max(t.limit/addressShare, 1) {
+		return false
+	}
+	if t.table == nil {
+		t.table, t.addresses = make(map[[16]byte]*binding), make(map[netip.Addr]int)
+	}
+	if comes {
+		t.addresses[from]++
+	}
+	switch {
+	case b != nil && comes:
+		t.leave(b)
+	case b == nil:
 		b = &binding{client: *client}
 		t.table[*client] = b
 		t.link(b)
@@ -66,11 +76,20 @@ func (t *bindings) extend(b *binding, at peer.Instant) {
 func (t *bindings) expire(at peer.Instant) {
 	for b := t.oldest; b != nil && b.until <= at; b = t.oldest {
 		t.unlink(b)
+		t.leave(b)
 		delete(t.table, b.client)
 	}
 }
 
-func (t *bindings) clear() { t.table, t.newest, t.oldest = nil, nil, nil }
+// leave counts one less at the address of a binding.
+func (t *bindings) leave(b *binding) {
+	from := b.mapping.Addr()
+	if t.addresses[from]--; t.addresses[from] == 0 {
+		delete(t.addresses, from)
+	}
+}
+
+func (t *bindings) clear() { t.table, t.addresses, t.newest, t.oldest = nil, nil, nil, nil }
 
 func (t *bindings) link(b *binding) {
 	b.newer, b.older = nil, t.newest

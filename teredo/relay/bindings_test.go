@@ -52,6 +52,12 @@ func TestBindingKeys(t *testing.T) {
 	}
 }
 
+// serverOf is the server in a client's address.
+func serverOf(client netip.Addr) netip.Addr {
+	a := client.As16()
+	return teredo.Server(&a)
+}
+
 // A client that moves takes its binding with it, and the old place is worthless.
 func TestBindingMoves(t *testing.T) {
 	b := bound(t)
@@ -75,6 +81,35 @@ func TestBindingsFull(t *testing.T) {
 	b.want("drops", b.dropped(), "bindings_full 1")
 	b.wait(bindingLife)
 	b.bind(bob, bobAt)
+}
+
+// One IPv4 address has a part of the table, and of that what its bindings leave.
+func TestBindingsOfOneAddress(t *testing.T) {
+	const limit = 4 * addressShare
+	b := newBench(t, carrying, func(c *Config) { c.MaxPeers = limit })
+	at := func(n int) netip.AddrPort { return netip.AddrPortFrom(aliceAt.Addr(), uint16(2000+n)) }
+	for n := range limit {
+		c, _ := nth(n)
+		b.challenged(c, at(n))
+		b.udp(at(n), step(c, b.sentTo(netip.AddrPortFrom(serverOf(c), teredo.Port)).IPv6.Src()))
+		b.wait(time.Second)
+	}
+	if got := b.r.Sizes().Bound; got != limit/addressShare {
+		t.Errorf("%d clients are bound at one address", got)
+	}
+	b.want("drops", b.dropped(), "bindings_full 28")
+	b.bind(bob, bobAt)
+	first, _ := nth(0)
+	b.wait(20 * time.Second)
+	b.challenged(first, at(0)) // is refreshed
+	if p := b.sentTo(at(0)); p.Origin != at(0) {
+		t.Errorf("not refreshed: %q", b.show())
+	}
+	b.wait(bindingLife)
+	b.bind(alice, aliceAt)
+	if got := b.r.carriage.bindings.addresses; len(got) != 1 || got[aliceAt.Addr()] != 1 {
+		t.Errorf("bound at addresses: %v", got)
+	}
 }
 
 // A client that returns the challenge again and again stays bound, whoever else ends.
@@ -151,6 +186,19 @@ func TestFloodOfRequests(t *testing.T) {
 	b.udp(aliceAt, step(alice, b.sentTo(aliceAt).IPv6.Src()))
 	if p := b.sentTo(aliceAt); p.Origin != aliceAt {
 		t.Errorf("not refreshed: %q", b.show())
+	}
+}
+
+// One challenge that is returned again and again does not spend the bubbles of all.
+func TestChallengesPerAddress(t *testing.T) {
+	b := newBench(t, carrying)
+	b.udp(aliceAt, step(alice, teredo.AllRouters))
+	challenge := b.sentTo(aliceAt).IPv6.Src()
+	for range 1000 {
+		b.udp(aliceAt, step(alice, challenge))
+	}
+	if sent := b.r.Stats().BubblesSent; sent != requestsPerAddressBurst-1 {
+		t.Errorf("%d bubbles for one client", sent)
 	}
 }
 

@@ -24,6 +24,9 @@ import (
 const (
 	// maxBindings bounds the clients that may be bound at once: some 12 MB.
 	maxBindings = 1 << 16
+	// addressShare is the part of them that may be at one IPv4 address, which may
+	// have as many Teredo addresses as it likes.
+	addressShare = 8
 	// bindingLife is how long a binding lasts without being refreshed. Clients
 	// refresh within 30 s, so that one lost exchange is no harm.
 	bindingLife = 75 * time.Second
