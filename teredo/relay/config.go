@@ -132,8 +132,10 @@ func New(cfg Config, now time.Time, rand io.Reader) (*Relay, error) {
 	if r.perServer, err = ratelimit.NewPerSource(unlimited, ratelimit.DefaultBuckets, rand); err != nil {
 		return nil, err
 	}
-	if r.budget.Sources, err = ratelimit.NewHeld(ratelimit.DefaultBuckets, rand); err != nil {
-		return nil, err
+	if !cfg.Host { // or all that waits is of one source
+		if r.budget.Sources, err = ratelimit.NewHeld(ratelimit.DefaultBuckets, rand); err != nil {
+			return nil, err
+		}
 	}
 	strangers := ratelimit.PerSecond(strangerRate, strangerBurst)
 	if r.perStranger, err = ratelimit.NewPerSource(strangers, ratelimit.DefaultBuckets, rand); err != nil {
@@ -218,9 +220,9 @@ func (r *Relay) apply(cfg Config) {
 	r.budget.TotalBytes = cfg.QueueTotalBytes
 	r.bubbleLimit = ratelimit.PerSecond(cfg.BubbleRate, cfg.BubbleRate)
 	r.errorLimit = ratelimit.PerSecond(cfg.ICMPRate, cfg.ICMPRate)
-	r.perSource.SetLimit(r.bubbleLimit.Part(sourceShare))
 	r.perServer.SetLimit(r.bubbleLimit.Part(serverShare))
 	if !cfg.Host { // or all of them are for one
+		r.perSource.SetLimit(r.bubbleLimit.Part(sourceShare))
 		r.errorSources.SetLimit(r.errorLimit.Part(errorShare))
 	}
 	r.carriage.apply(&cfg)

@@ -367,6 +367,24 @@ func TestForeignFull(t *testing.T) {
 	}
 }
 
+// A host-specific relay has one source of packets, which no share keeps from all there is.
+func TestHostHasNoShares(t *testing.T) {
+	const rate = 800
+	packet := data(host, client, "x")
+	b := newBench(t, hostSpecific, func(c *Config) {
+		c.BubbleRate, c.MaxPeers, c.QueueTotalBytes = rate, 8*rate, rate*len(packet)
+	})
+	sent := 0
+	for n := range rate {
+		c, _ := nth(n)
+		sent += len(b.ip(data(host, c, "x")))
+	}
+	b.want("drops", b.dropped())
+	if s := b.r.Sizes(); sent != rate || s.QueuedBytes != rate*len(packet) {
+		t.Errorf("%d bubbles, %d bytes wait", sent, s.QueuedBytes)
+	}
+}
+
 // A host that sends to unknown clients at a high rate, or many hosts that it makes up,
 // leave newcomers of other networks their bubbles, and the host alone those of its own.
 func TestNewcomersBesideAFlood(t *testing.T) {
