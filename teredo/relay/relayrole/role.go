@@ -16,6 +16,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/teredo"
+	"github.com/isthmus-net/isthmus/teredo/peer"
 	"github.com/isthmus-net/isthmus/teredo/tunnel"
 )
 
@@ -135,6 +136,9 @@ func (s *Settings) keys() []key.Key {
 func (s *Settings) check(c *config.Checker) {
 	if s.Mode == ModeHost && s.FastPath == fastpath.ModeXDP {
 		c.Fail("fast_path", `a program in the driver does not see what this host sends, and mode is "host"`, `write "auto", "tc" or "off"`)
+	}
+	if n := len(s.Prefixes); n > peer.MaxPrefixes && c.OK("prefixes") {
+		c.Fail("prefixes", fmt.Sprintf("%d prefixes are too many for one relay", n), fmt.Sprintf("name at most %d, and the others in another [[teredo_relay]]", peer.MaxPrefixes))
 	}
 	driver.CheckDevices(c, s.FastPathDevices, s.Interface)
 	if s.Announce && s.Mode == ModeHost && c.OK("mode", "announce") {
