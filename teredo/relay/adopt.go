@@ -3,14 +3,10 @@
 package relay
 
 import (
-	"net/netip"
 	"time"
 
 	"github.com/isthmus-net/isthmus/teredo/peer"
 )
-
-// Memory is for how long a peer that has fallen silent is remembered.
-const Memory = memory
 
 // Review forgets the trusted peers of an earlier process that this one would not have: those
 // silent for too long, and those that the addresses of this host or the settings rule out
@@ -19,8 +15,7 @@ const Memory = memory
 func (r *Relay) Review(now time.Time) (left int) {
 	at := r.clock.At(now)
 	r.forgetIf(func(client *[16]byte, ref peer.Ref) bool {
-		_, ok := r.checkClient(client)
-		return !ok || ref.Age(at) >= memory || ref.Foreign() && !r.mayBeMapped(r.hot.Mapped(client, ref))
+		return ref.Age(at) >= r.cfg.memory() || !r.allows(client, ref)
 	})
 	left, _ = r.hot.Len()
 	return left
@@ -30,7 +25,13 @@ func (r *Relay) Review(now time.Time) (left int) {
 func (r *Relay) Forget() { r.forgetIf(func(*[16]byte, peer.Ref) bool { return true }) }
 
 func (r *Relay) forgetIf(which func(*[16]byte, peer.Ref) bool) {
-	r.hot.Walk(0, r.hot.Buckets(), func(key [16]byte, ref peer.Ref) bool {
+	r.forgetIn(0, r.hot.Buckets(), which)
+}
+
+// forgetIn forgets some of the trusted peers in n buckets, and returns the bucket to go on with,
+// or -1 behind the last.
+func (r *Relay) forgetIn(from, n int, which func(*[16]byte, peer.Ref) bool) (next int) {
+	return r.hot.Walk(from, n, func(key [16]byte, ref peer.Ref) bool {
 		if which(&key, ref) {
 			r.hot.Delete(&key)
 		}
@@ -38,8 +39,11 @@ func (r *Relay) forgetIf(which func(*[16]byte, peer.Ref) bool) {
 	})
 }
 
-// mayBeMapped reports whether a client's packets may go to an address that is not the one in
-// its own.
-func (r *Relay) mayBeMapped(to netip.AddrPort) bool {
-	return r.cfg.Global.OK(to.Addr()) && to.Port() != 0 && !r.isOwn(to.Addr())
+// allows reports whether the addresses of this host and the settings allow a trusted peer.
+func (r *Relay) allows(client *[16]byte, ref peer.Ref) bool {
+	_, ok := r.checkClient(client)
+	if ok && ref.Foreign() {
+		_, ok = r.checkMapping(r.hot.Mapped(client, ref))
+	}
+	return ok
 }

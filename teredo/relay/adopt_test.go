@@ -79,24 +79,38 @@ func TestRelayTakesPeersOver(t *testing.T) {
 // memory300 is more than the time in which silent peers are forgotten.
 const memory300 = memory + 2*sweepPeriod + time.Minute
 
+var (
+	symmetric = teredoAddr(server, netip.MustParseAddrPort("198.51.100.8:40000"))
+	moved     = netip.MustParseAddrPort("203.0.113.9:50000")
+)
+
+// meetBoth makes the client and a symmetric one trusted.
+func (b *bench) meetBoth() {
+	b.t.Helper()
+	b.trust()
+	b.ip(data(host, symmetric, "first"))
+	b.udp(moved, bubble(symmetric, b.bubbleSource(symmetric)))
+}
+
+// reviews are what makes a relay forget one of both, or both.
+var reviews = []struct {
+	name   string
+	change func(*Config)
+	later  time.Duration
+	want   int // peers that are left
+}{
+	{"as it was", func(*Config) {}, 0, 2},
+	{"just heard lately enough", func(*Config) {}, memory - peer.StampUnit, 2},
+	{"silent for too long", func(*Config) {}, memory + peer.StampUnit, 0},
+	{"the host has the address of one", func(c *Config) { c.Own = append(c.Own, mapped.Addr()) }, 0, 1},
+	{"the host has the mapping of one", func(c *Config) { c.Own = append(c.Own, moved.Addr()) }, 0, 1},
+	{"a mapping is a broadcast", func(c *Config) { c.Global.Broadcasts = append(c.Global.Broadcasts, moved.Addr()) }, 0, 1},
+	{"their server is a broadcast", func(c *Config) { c.Global.Broadcasts = append(c.Global.Broadcasts, server) }, 0, 0},
+}
+
 // A relay believes of what an earlier one has left only what it could have come to itself.
 func TestReview(t *testing.T) {
-	symmetric := teredoAddr(server, netip.MustParseAddrPort("198.51.100.8:40000"))
-	moved := netip.MustParseAddrPort("203.0.113.9:50000")
-	for _, tt := range []struct {
-		name   string
-		change func(*Config)
-		later  time.Duration
-		want   int
-	}{
-		{"as it was", nil, 0, 2},
-		{"just heard lately enough", nil, memory - peer.StampUnit, 2},
-		{"silent for too long", nil, memory + peer.StampUnit, 0},
-		{"the host has the address of one", func(c *Config) { c.Own = append(c.Own, mapped.Addr()) }, 0, 1},
-		{"the host has the mapping of one", func(c *Config) { c.Own = append(c.Own, moved.Addr()) }, 0, 1},
-		{"a mapping is a broadcast", func(c *Config) { c.Global.Broadcasts = append(c.Global.Broadcasts, moved.Addr()) }, 0, 1},
-		{"their server is a broadcast", func(c *Config) { c.Global.Broadcasts = append(c.Global.Broadcasts, server) }, 0, 0},
-	} {
+	for _, tt := range reviews {
 		t.Run(tt.name, func(t *testing.T) {
 			f := &fast{mapped: map[[16]byte]netip.AddrPort{}, tested: map[[16]byte]int{}}
 			memory := make([]byte, peer.HotBytes(1000))
@@ -105,20 +119,42 @@ func TestReview(t *testing.T) {
 				c.Shared = &Shared{Seed: peer.Seed{1, 2, 3, 4, 5}, Foreign: f, UnderTest: f}
 			}
 			first := newBench(t, share)
-			first.trust()
-			first.ip(data(host, symmetric, "first"))
-			first.udp(moved, bubble(symmetric, first.bubbleSource(symmetric)))
-			second := newBench(t, share, func(c *Config) {
-				if tt.change != nil {
-					tt.change(c)
-				}
-			})
+			first.meetBoth()
+			second := newBench(t, share, tt.change)
 			if got := second.r.Review(start.Add(tt.later)); got != tt.want {
 				t.Errorf("%d peers are left, want %d", got, tt.want)
 			}
 			second.r.Forget()
 			if s := second.r.Sizes(); s.Trusted != 0 || len(f.mapped) != 0 {
 				t.Errorf("then none is forgotten: %+v, %d mappings", s, len(f.mapped))
+			}
+		})
+	}
+}
+
+// It believes no more of its own peers when its settings or addresses change.
+func TestReconfigureReviews(t *testing.T) {
+	for _, tt := range reviews {
+		if tt.later != 0 {
+			continue
+		}
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t, func(c *Config) { c.MaxPeers = 1 << 17 }) // several slices
+			b.meetBoth()
+			b.ip(data(host, another, "waits"))
+			cfg := b.r.cfg
+			tt.change(&cfg)
+			if err := b.r.Reconfigure(cfg); err != nil {
+				t.Fatal(err)
+			}
+			for b.now.Before(start.Add(sweepPeriod+time.Second)) && !b.r.Next().IsZero() {
+				b.tick()
+			}
+			if s := b.r.Sizes(); s.Trusted != tt.want {
+				t.Errorf("%d peers are left, want %d", s.Trusted, tt.want)
+			}
+			if sent, all := b.r.Stats().BubblesSent, uint64(2+bubbleTries); tt.want > 0 && sent != all || tt.want == 0 && sent != 3 {
+				t.Errorf("%d bubbles were sent", sent)
 			}
 		})
 	}

@@ -341,6 +341,17 @@ func TestNoBubbleForTrustedClient(t *testing.T) {
 	b.want("valid again", b.ip(data(host, client, "three")), "udp 198.51.100.7:40000 three hop 63")
 }
 
+// The time-out of peers may be longer than silent ones are remembered.
+func TestLongPeerTimeout(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.PeerTimeout = 10 * time.Minute })
+	b.trust()
+	for b.now.Before(start.Add(memory + sweepPeriod)) {
+		b.tick()
+	}
+	b.want("to the client", b.ip(data(host, client, "one")), "udp 198.51.100.7:40000 one hop 63")
+	b.want("from it", b.udp(mapped, data(client, host, "hello")), "ip hello hop 63")
+}
+
 // A symmetric client that is asked again may answer from the mapping in its address.
 func TestSymmetricClientComesHome(t *testing.T) {
 	b := newBench(t)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"reflect"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/ratelimit"
@@ -81,10 +82,13 @@ type Shared struct {
 
 // Ages are the ages of a peer's last packet below which the quick way, and a fast
 // path outside the program, sends to the peer and takes packets from it.
-func (c *Config) Ages() (send, receive time.Duration) { return c.refresh(), memory }
+func (c *Config) Ages() (send, receive time.Duration) { return c.refresh(), c.memory() }
 
 // refresh is the age at which a peer that is sent to is asked for a sign of life.
 func (c *Config) refresh() time.Duration { return c.PeerTimeout * refreshNum / refreshDen }
+
+// memory is how long this relay remembers a peer that has fallen silent.
+func (c *Config) memory() time.Duration { return max(memory, c.PeerTimeout) }
 
 // check returns an error when the relay could not work with c.
 func (c *Config) check() error {
@@ -152,6 +156,7 @@ func New(cfg Config, now time.Time, rand io.Reader) (*Relay, error) {
 		return nil, err
 	}
 	r.apply(cfg)
+	r.review = -1
 	return r, nil
 }
 
@@ -210,11 +215,14 @@ func (r *Relay) Reconfigure(cfg Config) error {
 }
 
 func (r *Relay) apply(cfg Config) {
+	if !reflect.DeepEqual(cfg.Own, r.cfg.Own) || !reflect.DeepEqual(cfg.Global, r.cfg.Global) {
+		r.review = 0
+	}
 	r.cfg = cfg
 	r.shared.Store(&shared{
 		host: cfg.Host, mtu: cfg.MTU, serve: cfg.Serve,
-		refresh: cfg.refresh(),
-		carry:   cfg.CarryClients,
+		refresh: cfg.refresh(), memory: cfg.memory(),
+		carry: cfg.CarryClients,
 	})
 	r.budget.QueuePackets, r.budget.QueueBytes = cfg.QueuePackets, cfg.QueueBytes
 	r.budget.TotalBytes = cfg.QueueTotalBytes

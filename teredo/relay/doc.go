@@ -38,8 +38,9 @@ const (
 
 // Implementation constants.
 const (
-	// memory is how long a peer that has fallen silent is remembered. Its entry
-	// is not valid for sending, but what it sends is still accepted.
+	// memory is how long a peer that has fallen silent is remembered, or longer if
+	// it is valid for longer. Else its entry is not valid for sending, but what it
+	// sends is still accepted.
 	memory = 300 * time.Second
 	// refreshNum/refreshDen is the part of the peer timeout after which traffic
 	// to a peer asks for a sign of life: a one-way flow would otherwise stall

@@ -21,6 +21,7 @@ type shared struct {
 	host    bool
 	mtu     int
 	refresh time.Duration // see refreshNum
+	memory  time.Duration // see memory
 	serve   []netip.Prefix
 	carry   bool // between clients
 }
@@ -59,10 +60,10 @@ func (r *Relay) quickUDP(from netip.AddrPort, payload []byte, at peer.Instant, o
 	}
 	src := p.SrcBytes()
 	ref, ok := r.hot.Lookup(src)
-	if !ok || ref.Busy() || ref.Foreign() || ref.Age(at) >= memory || teredo.Mapped(src) != from {
+	s := r.shared.Load()
+	if !ok || ref.Busy() || ref.Foreign() || ref.Age(at) >= s.memory || teredo.Mapped(src) != from {
 		return false
 	}
-	s := r.shared.Load()
 	if p.NextHeader() == packet.ProtoNone {
 		if r.isCarried(p, s) {
 			return false

@@ -27,6 +27,7 @@ type Relay struct {
 	tests   *peer.Table[attempt]
 	budget  peer.Budget
 	sweepAt peer.Instant // when hot is swept next, while it holds anything
+	review  int          // bucket from which sweeps look for peers that are no longer allowed; -1: none
 	// unpublished are the peers in hot that Publish will open to lanes.
 	unpublished [][16]byte
 	late        *lateFilter // of tests, if a fast path has one
@@ -53,7 +54,7 @@ type known struct {
 func (r *Relay) find(client *[16]byte, at peer.Instant) known {
 	k := known{test: r.tests.Lookup(client)}
 	k.ref, k.hot = r.hot.Lookup(client)
-	k.hot = k.hot && k.ref.Age(at) < memory
+	k.hot = k.hot && k.ref.Age(at) < r.cfg.memory()
 	return k
 }
 
@@ -114,7 +115,10 @@ func (r *Relay) Tick(now time.Time, out *packet.Batch) {
 		r.due(e, at, now, out)
 	}
 	if all, _ := r.hot.Len(); all > 0 && r.sweepAt <= at {
-		r.hot.Sweep(at, memory, sweepBuckets)
+		r.hot.Sweep(at, r.cfg.memory(), sweepBuckets)
+		if r.review >= 0 {
+			r.review = r.forgetIn(r.review, sweepBuckets, func(client *[16]byte, ref peer.Ref) bool { return !r.allows(client, ref) })
+		}
 		r.sweepAt = at.Add(r.sweepInterval())
 	}
 }

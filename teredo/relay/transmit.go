@@ -28,12 +28,11 @@ func (r *Relay) HandleIP(ip []byte, now time.Time, out *packet.Batch) {
 		r.stats.HostMulticast++
 		return
 	}
-	k := r.find(p.DstBytes(), at)
-	if why, ok := r.admit(p, k); !ok {
+	if why, ok := r.admit(p); !ok {
 		r.refuse(p, why, now, out)
 		return
 	}
-	r.transmit(p, k, at, now, out)
+	r.transmit(p, r.find(p.DstBytes(), at), at, now, out)
 }
 
 // multicast is the first byte of multicast addresses (RFC 4291 section 2.4).
@@ -57,7 +56,7 @@ func (r *Relay) isSource(a *[16]byte) bool { return isHost(a) && !r.isTeredo(a) 
 
 // admit applies the rules in the order in which an error may be sent about them:
 // nothing is answered before the addresses are known to be good.
-func (r *Relay) admit(p packet.IPv6, k known) (why Reason, ok bool) {
+func (r *Relay) admit(p packet.IPv6) (why Reason, ok bool) {
 	src, dst := p.SrcBytes(), p.DstBytes()
 	switch {
 	case !r.isTeredo(dst):
@@ -67,10 +66,8 @@ func (r *Relay) admit(p packet.IPv6, k known) (why Reason, ok bool) {
 	case r.isTeredo(src):
 		return TeredoToTeredo, false
 	}
-	if !k.hot && k.test == nil {
-		if why, ok := r.checkClient(dst); !ok {
-			return why, false
-		}
+	if why, ok := r.checkClient(dst); !ok {
+		return why, false
 	}
 	if len(p) > r.cfg.MTU {
 		return TooBig, false

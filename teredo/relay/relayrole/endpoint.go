@@ -7,18 +7,21 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/isthmus-net/isthmus/teredo"
 )
 
 // maxEndpoint bounds the addresses of an endpoint.
 const maxEndpoint = 64
 
 // endpoint is where clients know the relay, in words: its port, and the address that it is
-// bound to or those that it may send from. Their NATs let in nothing from elsewhere. r.mu is
+// bound to or those that they may know. Their NATs let in nothing from elsewhere. r.mu is
 // held.
 func (r *Relay) endpoint() string {
 	words := []string{strconv.Itoa(int(r.local.port))}
+	global := teredo.GlobalCheck{Allow: r.cfg.AllowPrivate}
 	for _, a := range reachedAt(&r.cfg, &r.local) {
-		if a.IsGlobalUnicast() && len(words) <= maxEndpoint {
+		if (global.OK(a) || r.cfg.BehindNAT && a.IsGlobalUnicast()) && len(words) <= maxEndpoint {
 			words = append(words, a.String())
 		}
 	}

@@ -85,11 +85,13 @@ func (r *Relay) takeShared(file *peersFile) error {
 // adopt gives the engine memory with the peers of an earlier process in it, of which those
 // are forgotten whose NATs do not know this relay: it is at another place, or was away for
 // too long. r.mu is held.
-func (r *Relay) adopt(memory []byte, shared *relay.Shared, k peerStore) error {
-	if err := r.moveTable(memory, shared); err != nil {
+func (r *Relay) adopt(table []byte, shared *relay.Shared, k peerStore) error {
+	if err := r.moveTable(table, shared); err != nil {
 		return err
 	}
-	if !sameEndpoint(k.endpoint(), r.endpoint()) || k.silence() > relay.Memory {
+	engine := engineConfig(&r.cfg, &r.local)
+	_, memory := engine.Ages()
+	if !sameEndpoint(k.endpoint(), r.endpoint()) || k.silence() > memory {
 		r.loop.Do(func(time.Time, *packet.Batch) { r.engine.Forget() })
 	}
 	r.store = k

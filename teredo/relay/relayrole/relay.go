@@ -272,8 +272,13 @@ func (r *Relay) look() error {
 	if now.global, err = r.host.GlobalIPv6(r.device.Name(), r.cfg.Prefixes...); err != nil {
 		return err
 	}
+	before := r.endpoint()
 	r.local = now
 	r.noteEndpoint()
+	if !sameEndpoint(before, r.endpoint()) {
+		r.log.Info("peers are forgotten, for an address has gone by which clients knew this host")
+		r.loop.Do(func(time.Time, *packet.Batch) { r.engine.Forget() })
+	}
 	return r.reconfigure(&r.cfg)
 }
 

@@ -165,6 +165,52 @@ func TestRelayFollowsAddresses(t *testing.T) {
 	}
 }
 
+// NATs of clients let in nothing from another address than the one that they know: when it
+// goes from a relay that is bound to none, all are asked again. One that none knows may go.
+func TestRelayForgetsPeersWithItsAddress(t *testing.T) {
+	r := newRig(t, ModeRelay)
+	r.establish(t)
+	await := func(what string, done func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(testutil.Patience); !done(); runtime.Gosched() {
+			if time.Now().After(deadline) {
+				t.Fatal(what)
+			}
+		}
+	}
+	comesAndGoes := func(a string) {
+		t.Helper()
+		knows := func() bool {
+			r.relay.mu.Lock()
+			defer r.relay.mu.Unlock()
+			return slices.Contains(r.relay.local.own, netip.MustParsePrefix(a).Addr())
+		}
+		r.relayNS.Do(t, func() error { return teredotest.SetUp("lo", a) })
+		await("the relay does not know of "+a, knows)
+		r.relayNS.Do(t, func() error {
+			lo, err := netlink.LinkByName("lo")
+			if err != nil {
+				return err
+			}
+			addr, err := netlink.ParseAddr(a)
+			if err != nil {
+				return err
+			}
+			return netlink.AddrDel(lo, addr)
+		})
+		await("the relay still knows of "+a, func() bool { return !knows() })
+	}
+	trusted := func() int { return r.relay.Status().(Status).Trusted }
+	comesAndGoes("172.17.0.1/32")
+	if n := trusted(); n != 1 {
+		t.Errorf("a private address has gone, and %d peers are left", n)
+	}
+	comesAndGoes("198.51.100.9/32")
+	await("peers are not forgotten", func() bool { return trusted() == 0 })
+	r.hostSends(t, "second")
+	r.bubbleArrives(t)
+}
+
 // The kernel drops the routes of a device that is set down.
 func TestRelaySetsRoutesAgain(t *testing.T) {
 	r := newRig(t, ModeRelay)

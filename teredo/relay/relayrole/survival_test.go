@@ -18,8 +18,10 @@ import (
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/teredo"
-	"github.com/isthmus-net/isthmus/teredo/relay"
 )
+
+// remembered is how long the rig's relay remembers a silent peer.
+const remembered = 300 * time.Second
 
 // kill ends the relay such that it leaves its file as it was, with what spoil makes of it.
 func (r *rig) kill(t *testing.T, spoil func(b []byte)) {
@@ -134,7 +136,7 @@ func TestPeersAreForgotten(t *testing.T) {
 		}},
 		{"silence for too long", nil, func(b []byte) {
 			at := b[header+5*8:]
-			binary.NativeEndian.PutUint64(at, binary.NativeEndian.Uint64(at)-uint64(relay.Memory+time.Second))
+			binary.NativeEndian.PutUint64(at, binary.NativeEndian.Uint64(at)-uint64(remembered+time.Second))
 		}},
 		{"another boot", nil, func(b []byte) { b[header/2-1]++ }},
 		{"another version", nil, func(b []byte) { b[bytes.Index(b, []byte("version 1"))+8]++ }},
@@ -239,7 +241,7 @@ func TestTablesAreForgotten(t *testing.T) {
 	}{
 		{name: "as it was", want: 1},
 		{name: "another port", after: port},
-		{name: "silence for too long", before: func(c *Settings) { c.FastPathLinger = -relay.Memory - time.Minute }},
+		{name: "silence for too long", before: func(c *Settings) { c.FastPathLinger = -remembered - time.Minute }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			change := tt.before
@@ -284,6 +286,7 @@ func TestEndpoint(t *testing.T) {
 		{"bound to one of them", at("0.0.0.0:0", 3545, a), at("192.0.2.3:0", 3545, b), true},
 		{"bound to another", at("0.0.0.0:0", 3545, a), at("198.51.100.3:0", 3545, a), false},
 		{"not known", "", both, false},
+		{"one less that no client knows", at("0.0.0.0:0", 3545, a, netip.MustParseAddr("172.17.0.1")), at("0.0.0.0:0", 3545, a), true},
 	} {
 		if got := sameEndpoint(tt.before, tt.now); got != tt.want {
 			t.Errorf("%s: %t", tt.name, got)
