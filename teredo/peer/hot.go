@@ -63,7 +63,7 @@ type Hot struct {
 
 	foreign      map[[16]byte]endpoint
 	foreignLimit int
-	counters     []uint8 // of peers by their mapping, see join
+	counters     []uint8 // of peers by their mapping, one for each slot; see join
 	mirror       Foreign // of foreign; nil: none
 	path         search  // scratch space of an insertion
 }
@@ -107,7 +107,7 @@ func overlay(slab []byte, limit int, prefixes [][4]byte, seed Seed) (*Hot, error
 		words: unsafe.Slice((*uint32)(unsafe.Pointer(&slab[0])), len(slab)/4),
 		mask:  uint32(buckets - 1), seed: seed,
 		prefixes: prefixes, limit: max(limit, 1), foreignLimit: ForeignLimit(limit),
-		foreign: make(map[[16]byte]endpoint), counters: make([]uint8, mappingCells(buckets)),
+		foreign: make(map[[16]byte]endpoint), counters: make([]uint8, buckets*SlotsPerBucket),
 	}, nil
 }
 

@@ -26,7 +26,7 @@ const (
 // the table is full it takes the place of a peer not heard for stale; peers heard
 // since are never evicted. Of a peer that is there already, mapping and time are
 // replaced. busy leaves it to the slow path until [Hot.SetBusy]. One mapping has a
-// bounded number of peers, a few when half of the table is taken.
+// bounded number of peers, a few when a quarter of the table is taken.
 func (h *Hot) Insert(key *[16]byte, mapped netip.AddrPort, now Instant, stale time.Duration, busy bool) Refusal {
 	n, ok := h.needle(key)
 	if !ok {

@@ -14,13 +14,11 @@ import (
 const (
 	// mappingLimit bounds the peers at one mapping.
 	mappingLimit = 200
-	// crowdedMappingLimit is the same while half of the table is taken.
-	crowdedMappingLimit = 4
+	// crowdedMappingLimit is the same while a quarter of the table is taken: so high that
+	// practically no one is refused for others who share his counters, and so low that all
+	// ports of one IPv4 address leave a quarter of a million places.
+	crowdedMappingLimit = 8
 )
-
-// mappingCells returns the size of the counters for a table of so many buckets, of a byte
-// each: two for a slot, as a peer is counted in two.
-func mappingCells(buckets int) int { return 2 * SlotsPerBucket * buckets }
 
 // mappingCounters returns the two counters of a mapping. Others may share one; the lower
 // one is taken for the number of its peers, which is never too low.
@@ -53,7 +51,7 @@ func (h *Hot) leave(mapped netip.AddrPort) {
 // limitAt returns how many peers a mapping may have now; foreign is one that is not in the
 // address of the newcomer.
 func (h *Hot) limitAt(foreign bool) uint8 {
-	if h.len >= h.limit/2 || foreign && len(h.foreign) >= h.foreignLimit/2 {
+	if h.len >= h.limit/4 || foreign && len(h.foreign) >= h.foreignLimit/4 {
 		return crowdedMappingLimit
 	}
 	return mappingLimit

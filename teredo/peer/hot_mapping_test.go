@@ -27,8 +27,8 @@ func TestPeersOfOneMapping(t *testing.T) {
 		want    int
 	}{
 		{"in an empty table", 0, false, mappingLimit},
-		{"in a table half full", limit / 2, false, crowdedMappingLimit},
-		{"not in the addresses", 0, true, limit / foreignShare / 2},
+		{"in a table a quarter full", limit / 4, false, crowdedMappingLimit},
+		{"not in the addresses", 0, true, limit / foreignShare / 4},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			slab := make([]byte, HotBytes(limit))
@@ -84,7 +84,7 @@ func TestMovesAreCounted(t *testing.T) {
 		h.add(i, 0)
 		h.Insert(client(i), mapping, 0, stale, false)
 	}
-	for i := range h.foreignLimit / 2 { // now half of the places for such are taken
+	for i := range h.foreignLimit / 4 { // now a quarter of the places for such is taken
 		h.Insert(client(100+i), netip.AddrPortFrom(mapping.Addr(), uint16(2000+i)), 0, stale, false)
 	}
 	h.add(50, 0)

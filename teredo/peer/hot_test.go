@@ -241,7 +241,7 @@ func TestHotFullSparesWhoIsHeard(t *testing.T) {
 // Nearly full, beyond what the limit allows, moves still find a place.
 func TestHotMoves(t *testing.T) {
 	const slots = 1 << 14
-	h, err := NewHot(make([]byte, slots*SlotBytes), 2*slots, hotPrefixes, seeded(1))
+	h, err := NewHot(make([]byte, slots*SlotBytes), slots, hotPrefixes, seeded(1))
 	if err != nil {
 		t.Fatal(err)
 	}
