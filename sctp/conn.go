@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/sctp/assoc"
+	"github.com/isthmus-net/isthmus/sctp/chunk"
 )
 
 // Conn is an association. As a net.Conn it is a stream of octets, in the order in which messages come: Write sends
@@ -82,6 +83,10 @@ func (c *Conn) note(ev *assoc.Event) {
 	case assoc.AddressAdded:
 		if !c.closing { // it may be the first that an address of ours reaches
 			c.endpoint.started = append(c.endpoint.started, c)
+		}
+	case assoc.ChangeRefused:
+		if c.endpoint.config.HideAddresses && ev.Cause == chunk.CauseUnresolvableAddress { // no packet from there has come: it may have been too early
+			c.followLater()
 		}
 	case assoc.PeerShutdown:
 		c.peer = true

@@ -117,6 +117,18 @@ func TestCut(t *testing.T) {
 	}
 }
 
+// TestNetworkComesLate has a network of a client behind a NAT carry nothing until it has been given up for the association: that
+// uses it all the same when it works, though nothing changes on the host.
+func TestNetworkComesLate(t *testing.T) {
+	t.Parallel()
+	n := newTestNetwork(t)
+	n.cut()
+	client, _ := n.connect(&Config{Parameters: quick(), HideAddresses: true}, "sctp6+udp", "["+server6+"]:5000")
+	expectEvent(t, client, ChangeRefused, clientA6)
+	n.mend()
+	confirmed(t, client, 2)
+}
+
 // TestBothFamilies has one association use IPv4 and IPv6 at once.
 func TestBothFamilies(t *testing.T) {
 	for _, network := range []string{"sctp", "sctp+udp"} {

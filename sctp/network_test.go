@@ -184,22 +184,33 @@ func mustNet(prefix string) *net.IPNet {
 	return n
 }
 
+// cutTable of the router has a hole.
+const cutTable = 66
+
+// mend undoes cut.
+func (n *testNetwork) mend() {
+	n.router.Do(n.t, func() error {
+		return errors.Join(
+			netlink.RouteDel(&netlink.Route{Dst: mustNet("0.0.0.0/0"), Table: cutTable, Type: unix.RTN_BLACKHOLE, Family: unix.AF_INET}),
+			netlink.RouteDel(&netlink.Route{Dst: mustNet("::/0"), Table: cutTable, Type: unix.RTN_BLACKHOLE, Family: unix.AF_INET6}))
+	})
+}
+
 // cut has the router drop, without a word, what goes between the client's network a and the server.
 func (n *testNetwork) cut() {
 	n.router.Do(n.t, func() error {
-		const table = 66
 		for _, prefix := range []string{"192.0.2.0/24", "2001:db8:a::/64"} {
 			family, all := unix.AF_INET, "0.0.0.0/0"
 			if netip.MustParsePrefix(prefix).Addr().Is6() {
 				family, all = unix.AF_INET6, "::/0"
 			}
-			hole := &netlink.Route{Dst: mustNet(all), Table: table, Type: unix.RTN_BLACKHOLE, Family: family}
+			hole := &netlink.Route{Dst: mustNet(all), Table: cutTable, Type: unix.RTN_BLACKHOLE, Family: family}
 			if err := netlink.RouteAdd(hole); err != nil {
 				return fmt.Errorf("hole: %w", err)
 			}
 			for _, to := range []bool{false, true} {
 				rule := netlink.NewRule()
-				rule.Table, rule.Family, rule.Priority = table, family, 10
+				rule.Table, rule.Family, rule.Priority = cutTable, family, 10
 				if rule.Src = mustNet(prefix); to {
 					rule.Src, rule.Dst = nil, rule.Src
 				}

@@ -157,5 +157,21 @@ func (c *Conn) begun(t turn) {
 	c.follow(before, t)
 }
 
+// followLater has the association ask again, an interval of heartbeats from now, for addresses that the peer lacks. The endpoint's
+// mutex is held.
+func (c *Conn) followLater() {
+	interval := c.a.Parameters().HeartbeatInterval
+	if interval <= 0 {
+		interval = assoc.Defaults().HeartbeatInterval
+	}
+	time.AfterFunc(interval, func() {
+		t := c.endpoint.begin()
+		if !c.endpoint.closed && !c.closing {
+			c.follow(c.endpoint.present, t)
+		}
+		c.endpoint.finish(t)
+	})
+}
+
 // established reports whether the association is set up, and lives.
 func (c *Conn) established() bool { return isClosed(c.ready) && c.ended == nil }
