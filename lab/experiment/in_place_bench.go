@@ -121,8 +121,8 @@ func (b *placedBench) measure(ctx context.Context, m mix, rows ...*placedRow) (e
 		r.passed, r.receiving, r.program = map[way][]float64{}, map[way][]float64{}, map[way][]float64{}
 	}
 	for round := range b.form.rounds {
-		for _, r := range rows {
-			if err := b.round(ctx, r, round, len(rows) > 1); err != nil {
+		for i := range rows {
+			if err := b.round(ctx, rows[(i+round)%len(rows)], round, len(rows) > 1); err != nil {
 				return err
 			}
 		}
@@ -131,12 +131,12 @@ func (b *placedBench) measure(ctx context.Context, m mix, rows ...*placedRow) (e
 }
 
 // round measures a row once, each way in turn. Where rows differ in whether routes change,
-// each way has the time to look them up again before it is measured at rest.
+// each way has the time to look them up again before it is measured, and as long while they change.
 func (b *placedBench) round(ctx context.Context, r *placedRow, round int, changes bool) error {
 	b.changing.Store(r.rest != nil)
 	for i := range b.places {
 		p := b.places[(i+round)%len(b.places)]
-		if changes && r.rest == nil && b.form.warm > 0 {
+		if changes && b.form.warm > 0 {
 			if _, err := b.load(p, r.direction, placedSettled); err != nil {
 				return err
 			}

@@ -5,6 +5,7 @@ package experiment
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
@@ -47,6 +48,11 @@ func (line *naptLine) measure(ctx context.Context, e *lab.Env, rep *report.Repor
 		return nil, err
 	}
 	defer done()
+	usage, err := countCPU(append(r.processes(), os.Getpid())...)
+	if err != nil {
+		return nil, err
+	}
+	defer usage.close()
 	streams := r.streamWays()
 	for _, d := range []streamDirection{sending, receiving} {
 		row := newNAPTStreams(line.cables, d, line.published)
@@ -54,7 +60,7 @@ func (line *naptLine) measure(ctx context.Context, e *lab.Env, rep *report.Repor
 		if line.together {
 			err = row.atOnce(ctx, streams, rounds, length)
 		} else {
-			err = row.measure(ctx, streams, rounds, length, nil)
+			err = row.measure(ctx, streams, rounds, length, usage)
 		}
 		if err != nil {
 			return nil, err
@@ -92,7 +98,12 @@ func describeLines(rep *report.Report, rows []*naptStreams) {
 		rep.Figures = append(rep.Figures, r.figures()...)
 	}
 	rep.Tables = append(rep.Tables, table)
+	streams := make([]*streamRow, len(rows))
+	for i, r := range rows {
+		streams[i] = r.streamRow
+	}
+	streamCPU(rep, naptBandwidthWays, streams)
 	rep.Notes = append(rep.Notes,
 		"A line is an emulated wire with Ethernet's gaps and headers in its rate, between the box and outside; the other cables are bare, and nothing is offloaded. A sender by IPv6 puts 20 bytes less into a packet, so that the box sends smaller ones.",
-		"At 10 Mbit/s all ways send at once, each over its own line.")
+		"At 10 Mbit/s all ways send at once, each over its own line, so that no CPU is told.")
 }

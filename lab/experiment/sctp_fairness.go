@@ -92,7 +92,7 @@ func runSCTPFairness(ctx context.Context, e *lab.Env) (err error) {
 	}
 	table := report.Table{
 		Title: "both flows together: median (lowest to highest)", Columns: []string{"pair", "data, Mbit/s", "CPU a packet, microseconds"},
-		Notes: []string{fmt.Sprintf("CPU is what both ends of both flows need for each %d octets of data, receiving in the kernel and acknowledgements included.", sctpLossySize)},
+		Notes: []string{fmt.Sprintf("CPU is what both ends of both flows need for each %d octets of data, receiving in the kernel and acknowledgements included. The threads of the line are not in it, but what they have the process and the kernel do besides is.", sctpLossySize)},
 	}
 	for i, p := range fairPairs {
 		table.Rows = append(table.Rows, []string{p.name, spread(rates[i], 1), spread(costs[i], 1)})

@@ -52,7 +52,7 @@ func runSCTPThroughput(ctx context.Context, e *lab.Env) (err error) {
 		Experiment: sctpThroughputName, Title: "Messages by SCTP in UDP, by one association", Peer: "usrsctp",
 		Notes: []string{
 			fmt.Sprintf("Both have %d MiB of buffer at each end, packets of %d octets and %d streams. Ratios are those of associations that followed each other: median (lowest to highest).", sctpBuffer>>20, sctpMTU, sctpStreams),
-			"CPU is all that both ends need for each packet of data, receiving in the kernel and acknowledgements included; what a line needs is not in it. With offloads, packets that are handed to the kernel together cross the cable together.",
+			"CPU is all that both ends need for each packet of data, receiving in the kernel and acknowledgements included, of which repeats are part, too. The threads of a line are not in it, but what they have the process and the kernel do besides is. With offloads, packets that are handed to the kernel together cross the cable together.",
 			fmt.Sprintf("The line has %d Mbit/s and %v each way, and loses packets at random in both directions.", int(sctpRate/1e6), sctpDelay),
 		},
 	}

@@ -68,6 +68,7 @@ type transportsFound struct {
 	delays     []float64     // ours beside D-ITG's: how far apart, percent
 	jitters    []float64     // and ms
 	full       [3][]float64  // throughput on the full WLAN by round, of TCP, of SCTP and of usrsctp
+	fullCPU    [3][]float64  // microseconds a message of these, if anyone counts
 	late       time.Duration // the worst mean of our senders, of datagrams
 }
 
@@ -190,6 +191,9 @@ func (f *transportsFound) measureWLAN(ctx context.Context, l *transportLab, form
 		c, err := f.carry(ctx, n, transports[[...]int{carriedTCP, carriedSCTP, carriedUsrsctp}[at]], offer(most, form.wlanTime), form.wlanSkip)
 		if err == nil {
 			f.full[at] = append(f.full[at], c.Rate())
+			if c.cpu > 0 {
+				f.fullCPU[at] = append(f.fullCPU[at], c.cpu)
+			}
 		}
 		return err
 	})

@@ -16,7 +16,7 @@ func transportsReport(f *transportsFound) *report.Report {
 			fmt.Sprintf("Messages of %d octets at constant times, from the terminal to the server. TCP and MPTCP control congestion by %s and keep Nagle's algorithm, as D-ITG has it; SCTP is one stream of one association in IP, with a send buffer of %d KiB. The kernel fits TCP's buffers to the line.", transportSize, tcpControl, sctpBuffer/4>>10),
 			"Ours and usrsctp have the same buffers, and packets of 1500 octets at most. Messages of usrsctp go from our generator to its process, and from that to us, by sockets of the host that hold some four of them, which takes some tenths of a millisecond.",
 			"Delay is from the generator's write to the whole message at the receiver; jitter the mean difference of the delays of two messages that follow each other. The first part of each flow is left out, while windows grow.",
-			"CPU is what both ends need for each message on all CPUs, our generator, receiving in the kernel and acknowledgements included, on WLAN, where one flow goes on at a time; D-ITG's programs are not counted.",
+			"CPU is what both ends need for each message on all CPUs, our generator, receiving in the kernel and acknowledgements included, on WLAN, where one flow goes on at a time; D-ITG's programs are not counted. Threads of the wire are not, either, but what the host's programs and its kernel do for them is.",
 			"The study's curves are pictures: of its text are the knees, 1500 kB/s of SCTP and 2500 kB/s of TCP on WLAN, and the loss of UDP at 70 kB/s on UMTS; that TCP has 20 to 30 % more than SCTP beyond 1500 kB/s, and that delay and jitter of UDP are the lowest, those of SCTP between, and TCP's the highest. A knee here is the highest rate of those offered of which 98 % came through, below the first of which they did not; D-ITG has none, since its generator sends up to a fifth less than it is asked to.",
 			"The wires lose nothing but what does not fit their queues. Spurious are chunks of DATA that the receiver had already, of all that were sent, at all rates on UMTS together.",
 			fmt.Sprintf("Our senders of datagrams were %.3f ms behind their schedule at most, in the mean of a flow.", inMilliseconds(f.late)),
@@ -44,7 +44,7 @@ func addTransportFigures(r *report.Report, line, delay, throughput string, c *tr
 		{"loss", "Loss, " + line, "loss, %", 2, func(c *carried) float64 { return 100 * c.Loss() }},
 		{"cpu", "CPU a message, " + line, "CPU, microseconds", 1, func(c *carried) float64 { return c.cpu }},
 	} {
-		if k.name == "cpu" && c.carried[0][carriedUDP].cpu == 0 { // no one counts
+		if k.name == "cpu" && c.carried[0][carriedUDP].cpu <= 0 { // no one counts
 			continue
 		}
 		table := report.Table{Title: k.title + ": " + k.y, Columns: []string{"offered, kB/s"}}
@@ -56,7 +56,7 @@ func addTransportFigures(r *report.Report, line, delay, throughput string, c *tr
 		for i, offered := range c.offered {
 			row := []string{fmt.Sprint(offered)}
 			for j, measured := range c.carried[i] {
-				if measured == nil || k.name == "cpu" && measured.cpu == 0 {
+				if measured == nil || k.name == "cpu" && measured.cpu <= 0 {
 					row = append(row, "-")
 					continue
 				}
@@ -141,6 +141,7 @@ func transportFigures(f *transportsFound) []report.Figure {
 		{Name: "lowest rate on UMTS at which UDP loses", Unit: "kB/s", Published: published(50), Peer: f.umts.firstLoss(carriedDITGUDP), Isthmus: f.umts.firstLoss(carriedUDP)},
 		{Name: fmt.Sprintf("UDP, %d kB/s on UMTS: loss", f.umts.offered[len(f.umts.offered)-1]), Unit: "%", Decimals: 2, Published: published(33.82), Peer: f.umts.lost(carriedDITGUDP), Isthmus: f.umts.lost(carriedUDP)},
 		{Name: figureTransportWLAN, Decimals: 3, Peer: report.Measured(pairs(f.full[0], f.full[2])...), Isthmus: report.Measured(pairs(f.full[0], f.full[1])...), Must: must(sctpTransportsName, figureTransportWLAN)},
+		{Name: "SCTP / TCP Reno, CPU a message on the full WLAN", Decimals: 2, Peer: report.Measured(pairs(f.fullCPU[0], f.fullCPU[2])...), Isthmus: report.Measured(pairs(f.fullCPU[0], f.fullCPU[1])...)},
 		{Name: figureTransportUMTS, Decimals: 3, Peer: report.Measured(f.umts.beside(carriedUsrsctp, carriedTCP, umtsCarries)...), Isthmus: report.Measured(f.umts.beside(carriedSCTP, carriedTCP, umtsCarries)...), Must: must(sctpTransportsName, figureTransportUMTS)},
 		{Name: figureSpurious, Unit: "%", Decimals: 2, Peer: report.Measured(theirs), Isthmus: report.Measured(spurious), Must: must(sctpTransportsName, figureSpurious)},
 		{Name: "SCTP on UMTS: spurious retransmissions at the worst rate", Unit: "%", Decimals: 2, Peer: report.Measured(theirWorst), Isthmus: report.Measured(worst)},

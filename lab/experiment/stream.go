@@ -45,7 +45,7 @@ type streamed struct {
 
 // spent is the CPU of a stream, or that no one has counted it.
 func (s streamed) spent() report.Value {
-	if s.cpu == 0 {
+	if s.cpu <= 0 {
 		return report.None("not counted")
 	}
 	return report.Measured(s.cpu)
@@ -67,9 +67,14 @@ func sendStream(ctx context.Context, out, in net.Conn, length time.Duration, u *
 	if err := errors.Join(err, <-poured); err != nil {
 		return s, err
 	}
+	s.rate = float64(n) * 8 / took.Seconds() / 1e6
+	if u == nil {
+		return s, nil
+	}
 	cpu := float64(u.time()-before) / float64(time.Microsecond)
 	segments, err := segmentsOf(out)
-	return streamed{rate: float64(n) * 8 / took.Seconds() / 1e6, cpu: cpu / float64(segments)}, err
+	s.cpu = cpu / float64(max(segments, 1))
+	return s, err
 }
 
 // segmentsOf is how many segments with data TCP has sent by a connection: each by itself, also of
@@ -200,13 +205,25 @@ func (r *streamRow) add(w way, s streamed) {
 // streamTables adds the rates of rows, and what they cost.
 func streamTables(rep *report.Report, ways []way, rows []*streamRow) {
 	rates := wayTable("TCP, Mbit/s: median (lowest to highest)", ways, "stream")
-	cpu := wayTable("TCP, microseconds of CPU a packet: median (lowest to highest)", ways, "stream")
-	cpu.Notes = []string{"All that hosts, router and program need on all CPUs; hosts do the same on each way. Packets are the segments that the sender's TCP counts: with offloads many cross a cable as one frame."}
 	for _, r := range rows {
 		rates.Rows = append(rates.Rows, cells(ways, func(w way) string { return spread(r.rates[w], 0) }, r.label))
-		cpu.Rows = append(cpu.Rows, cells(ways, func(w way) string { return spread(r.cpu[w], 2) }, r.label))
 	}
-	rep.Tables = append(rep.Tables, rates, cpu)
+	rep.Tables = append(rep.Tables, rates)
+	streamCPU(rep, ways, rows)
+}
+
+// streamCPU adds what the streams of rows cost, if anyone has counted it.
+func streamCPU(rep *report.Report, ways []way, rows []*streamRow) {
+	cpu := wayTable("TCP, microseconds of CPU a packet: median (lowest to highest)", ways, "stream")
+	cpu.Notes = []string{"All that hosts, router and program need on all CPUs. Packets are the segments that the sender's TCP counts: with offloads many cross a cable as one frame, and a smaller MTU makes smaller ones, of 1,208 octets by Teredo where plain IPv6 has 1,428."}
+	for _, r := range rows {
+		if len(r.cpu) > 0 {
+			cpu.Rows = append(cpu.Rows, cells(ways, func(w way) string { return spread(r.cpu[w], 2) }, r.label))
+		}
+	}
+	if len(cpu.Rows) > 0 {
+		rep.Tables = append(rep.Tables, cpu)
+	}
 }
 
 // streamChart adds the picture of rows.

@@ -79,10 +79,17 @@ func TestUsageLeavesWiresOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer u.Close()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	if err := u.Watch(os.Getpid()); err != nil {
 		t.Fatal(err)
 	}
 	const used = 200 * time.Millisecond
+	burn(t, used)
+	before, err := u.Time()
+	if err != nil || before < used {
+		t.Fatalf("%v of %v were counted of another thread, %v", before, used, err)
+	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -94,7 +101,7 @@ func TestUsageLeavesWiresOut(t *testing.T) {
 	}()
 	<-ended
 	// What the test itself and others need meanwhile is little.
-	if counted, err := u.Time(); err != nil || counted > used/2 {
-		t.Errorf("%v of a wire's %v were counted, %v", counted, used, err)
+	if after, err := u.Time(); err != nil || after-before > used/2 {
+		t.Errorf("%v of a wire's %v were counted, %v", after-before, used, err)
 	}
 }
