@@ -185,7 +185,7 @@ var filterPlaces = []filterPlace{
 }
 
 // others names the first filter or program of someone else, if there is one.
-func (p filterPlace) others(l netlink.Link, own []ebpf.ProgramID) (string, error) {
+func (p filterPlace) others(l netlink.Link, own func() []ebpf.ProgramID) (string, error) {
 	filters, err := netlink.FilterList(l, p.parent)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return "", err
@@ -195,6 +195,10 @@ func (p filterPlace) others(l netlink.Link, own []ebpf.ProgramID) (string, error
 			return fmt.Sprintf("a %s filter of preference %d", f.Type(), f.Attrs().Priority), nil
 		}
 	}
+	if own == nil {
+		own = func() []ebpf.ProgramID { return nil }
+	}
+	known := own()
 	programs, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: p.attach})
 	if err != nil {
 		if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL) {
@@ -202,8 +206,9 @@ func (p filterPlace) others(l netlink.Link, own []ebpf.ProgramID) (string, error
 		}
 		return "", err
 	}
+	known = append(known, own()...)
 	for _, program := range programs.Programs {
-		if slices.Contains(own, program.ID) {
+		if slices.Contains(known, program.ID) {
 			continue
 		}
 		name, err := programName(program.ID)

@@ -40,9 +40,10 @@ type Query struct {
 	// XDP says that XDP redirects, which skips also what a device does with
 	// packets on their way out of it.
 	XDP bool
-	// Own are the caller's own programs. Others of Isthmus are known by their names,
-	// if the process may read those.
-	Own []ebpf.ProgramID
+	// Own tells the caller's own programs; nil: it has none. Others of Isthmus are known by
+	// their names, if the process may read those. It is asked before and behind each look,
+	// since another instance of the process may attach or detach its own meanwhile.
+	Own func() []ebpf.ProgramID
 }
 
 // Find looks at everything that redirecting would skip in the calling thread's

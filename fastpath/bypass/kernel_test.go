@@ -89,6 +89,38 @@ func attachTCX(t *testing.T, device, name string) error {
 	return err
 }
 
+// TestAnotherInstanceAttaches has an instance of the same process attach its program while this one looks: it is no stranger.
+func TestAnotherInstanceAttaches(t *testing.T) {
+	needTCX(t)
+	ns := router(t)
+	q := query
+	attached := false
+	q.Own = func() (ids []ebpf.ProgramID) {
+		if !attached { // just behind what is asked first
+			attached = true
+			if err := attachTCX(t, "wan", "police"); err != nil {
+				t.Error(err)
+			}
+			return nil
+		}
+		wan, err := netlink.LinkByName("wan")
+		if err != nil {
+			t.Error(err)
+			return nil
+		}
+		all, err := link.QueryPrograms(link.QueryOptions{Target: wan.Attrs().Index, Attach: ebpf.AttachTCXIngress})
+		if err != nil {
+			t.Error(err)
+			return nil
+		}
+		for _, p := range all.Programs {
+			ids = append(ids, p.ID)
+		}
+		return ids
+	}
+	checkFindings(t, ns, q, nil)
+}
+
 // ipsec adds a policy that blocks what is forwarded to a documentation prefix.
 func ipsec() error {
 	dst, err := netlink.ParseIPNet("2001:db8::/32")

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/fastpath/attach"
 	"github.com/isthmus-net/isthmus/fastpath/bypass"
@@ -141,9 +143,11 @@ func (f *Driver) skipped(cfg *Config, as attach.Config) ([]bypass.Finding, error
 	if cfg.Mode == fastpath.ModeOff {
 		return nil, nil
 	}
+	own := slices.Concat(attach.ProgramIDs(f.table.Programs(), f.pins), as.Kin)
 	q := bypass.Query{
 		Devices: as.Devices, Tunnel: f.tunnel.name, Prefixes: cfg.Prefixes,
-		Host: as.Host, Forward4: cfg.Forward4, XDP: as.Mode == fastpath.ModeXDP, Own: slices.Concat(attach.ProgramIDs(f.table.Programs(), f.pins), as.Kin, attach.Here()),
+		Host: as.Host, Forward4: cfg.Forward4, XDP: as.Mode == fastpath.ModeXDP,
+		Own: func() []ebpf.ProgramID { return slices.Concat(own, attach.Here()) },
 	}
 	if f.attachment != nil && sameAttachment(as, f.attachedAs) {
 		others := slices.DeleteFunc(f.attachment.Report(), func(d attach.DeviceReport) bool { return d.Index == f.tunnel.index })
