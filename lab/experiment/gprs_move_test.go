@@ -75,6 +75,13 @@ func TestMovesOfGSNs(t *testing.T) {
 	// from the old SGSN.
 	pinged := func(addr netip.Addr, moves ...func()) {
 		t.Helper()
+		err := poll(ctx, daemonStart, gprsInterval, func(ctx context.Context) (bool, error) { // a GGSN may need a while to open a context
+			r, err := n.srv.Ping(ctx, lab.Ping{To: addr, From: coreSrv4, Timeout: answerWait})
+			return err == nil && r.Received() > 0, err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		var sent, lost int
 		done, ended := make(chan struct{}), make(chan struct{})
 		finish := sync.OnceFunc(func() { close(done); <-ended })
