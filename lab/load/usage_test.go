@@ -32,8 +32,9 @@ func burn(t *testing.T, d time.Duration) {
 	_ = unix.Nanosleep(&unix.Timespec{Nsec: 1e6}, nil)
 }
 
-// The time of a process counts from when it is watched.
-func TestUsageCountsWatchedProcesses(t *testing.T) {
+// count begins a count, and keeps the test on one thread.
+func count(t *testing.T) *Usage {
+	t.Helper()
 	testutil.NeedRoot(t)
 	if !SeesKernelThreads() {
 		t.Skip("numbers of processes are not the kernel's here")
@@ -42,9 +43,17 @@ func TestUsageCountsWatchedProcesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer u.Close()
 	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	t.Cleanup(func() {
+		runtime.UnlockOSThread()
+		u.Close()
+	})
+	return u
+}
+
+// The time of a process counts from when it is watched.
+func TestUsageCountsWatchedProcesses(t *testing.T) {
+	u := count(t)
 	const used = 50 * time.Millisecond
 	burn(t, used)
 	unwatched, err := u.Time()
@@ -70,17 +79,7 @@ func TestUsageCountsWatchedProcesses(t *testing.T) {
 
 // A thread that is a wire does not count, whoever it belongs to.
 func TestUsageLeavesWiresOut(t *testing.T) {
-	testutil.NeedRoot(t)
-	if !SeesKernelThreads() {
-		t.Skip("numbers of processes are not the kernel's here")
-	}
-	u, err := NewUsage()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer u.Close()
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	u := count(t)
 	if err := u.Watch(os.Getpid()); err != nil {
 		t.Fatal(err)
 	}

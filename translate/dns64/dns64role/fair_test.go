@@ -259,6 +259,20 @@ func TestMergedOutlivesFirst(t *testing.T) {
 	// Run ends at once, since nothing waits for that answer.
 }
 
+// askAsAnother has another client ask for another name.
+func askAsAnother(t *testing.T, r *rig) {
+	t.Helper()
+	other, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 2)}, net.UDPAddrFromAddrPort(r.at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { other.Close() })
+	q, _ := new(dns.Msg).SetQuestion("other.example.net.", dns.TypeAAAA).Pack()
+	if _, err := other.Write(q); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestGivesWay has a query end for another client's: its client hears SERVFAIL.
 func TestGivesWay(t *testing.T) {
 	silent := answering(t, netip.AddrPort{}, func(dns.ResponseWriter, *dns.Msg) {})
@@ -266,15 +280,7 @@ func TestGivesWay(t *testing.T) {
 	answers := make(chan *dns.Msg, 1)
 	go func() { answers <- r.query(t, "udp", nil) }()
 	eventually(t, "one waits", func() bool { return r.value("waiting", "") == 1 })
-	other, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 2)}, net.UDPAddrFromAddrPort(r.at))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
-	q, _ := new(dns.Msg).SetQuestion("other.example.net.", dns.TypeAAAA).Pack()
-	if _, err := other.Write(q); err != nil {
-		t.Fatal(err)
-	}
+	askAsAnother(t, r)
 	select {
 	case m := <-answers:
 		if m.Rcode != dns.RcodeServerFailure || r.value("dropped_total", "busy") != 1 {
@@ -302,15 +308,7 @@ func TestGivesWayAnswered(t *testing.T) {
 	if r.value("waiting", "") != 1 {
 		t.Fatal("the place is free")
 	}
-	other, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 2)}, net.UDPAddrFromAddrPort(r.at))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
-	q, _ := new(dns.Msg).SetQuestion("other.example.net.", dns.TypeAAAA).Pack()
-	if _, err := other.Write(q); err != nil {
-		t.Fatal(err)
-	}
+	askAsAnother(t, r)
 	eventually(t, "the other's question is asked", func() bool { return r.value("cache_misses_total", "") >= 3 })
 	if n := r.value("dropped_total", "busy"); n != 0 {
 		t.Errorf("%v counted", n)
