@@ -36,6 +36,7 @@ func scaleCrowd(ctx context.Context, e *lab.Env, rep *report.Report, form scaleF
 	defer done()
 	table := wayTable("thousand packets per second, each of another session in random order, 64 bytes, to IPv4", scaleCrowdWays, "sessions")
 	table.Columns = append(table.Columns, "tc / forwarding", "XDP / forwarding")
+	costs := cpuTable("sessions", scaleCrowdWays)
 	for _, p := range r.paths {
 		if p.way.ours() {
 			e.Step("%s: meeting %d networks", p.way.title, crowdNetworks)
@@ -45,46 +46,46 @@ func scaleCrowd(ctx context.Context, e *lab.Env, rep *report.Report, form scaleF
 		}
 	}
 	for _, n := range append([]int{1}, form.crowds...) {
-		row, err := r.crowdRow(ctx, e, rep, n, form.rounds)
+		row, cost, err := r.crowdRow(ctx, e, rep, n, form.rounds)
 		if err != nil {
 			return err
 		}
-		table.Rows = append(table.Rows, row)
+		table.Rows, costs.Rows = append(table.Rows, row), append(costs.Rows, cost)
 	}
-	rep.Tables = append(rep.Tables, table)
+	rep.Tables = append(rep.Tables, table, costs)
 	if err := r.bytes(ctx, rep, most, empty); err != nil {
 		return err
 	}
 	return errors.Join(r.expiry(ctx, e, rep, form.timeout), r.healthy())
 }
 
-// crowdRow measures with so many sessions in the tables.
-func (r *rig) crowdRow(ctx context.Context, e *lab.Env, rep *report.Report, n, rounds int) ([]string, error) {
+// crowdRow measures with so many sessions in the tables, and returns rates and what they cost.
+func (r *rig) crowdRow(ctx context.Context, e *lab.Env, rep *report.Report, n, rounds int) (row, cost []string, err error) {
 	for _, p := range r.paths {
 		if !p.way.ours() || n == 1 {
 			continue
 		}
 		e.Step("%s: making %d sessions", p.way.title, n)
 		if err := r.fill(ctx, p, n); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	for _, p := range r.paths[:len(r.paths)-1] { // those that were filled first: none shall end yet
 		if p.way.ours() && n > 1 {
 			if err := r.pass(ctx, p, n, fillRate); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 	}
 	e.Step("%d sessions: %d rounds of %v on each way", n, rounds, loadSlice)
 	c := newRateCase(toIPv4, load.MinTaggedSize)
-	err := r.rounds(ctx, c, rounds, func(p *rigPath) (rate, error) {
+	err = r.rounds(ctx, c, rounds, func(p *rigPath) (rate, error) {
 		return r.loaded(p, toIPv4, []load.Lane{p.crowd(0, n, rand.IntN(n))}, fullLoad)
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	row := c.passedRow(scaleCrowdWays, fmt.Sprint(n))
+	row = c.passedRow(scaleCrowdWays, fmt.Sprint(n))
 	for _, w := range scaleCrowdWays {
 		if slices.Max(c.passed[w]) == 0 {
 			rep.Fault("%s passed nothing with %d sessions", w.title, n)
@@ -95,7 +96,7 @@ func (r *rig) crowdRow(ctx context.Context, e *lab.Env, rep *report.Report, n, r
 		report.Figure{Name: fmt.Sprintf("%d sessions: %s", n, figureRateTC), Decimals: 2, Isthmus: report.Measured(tc...)},
 		report.Figure{Name: fmt.Sprintf("%d sessions: %s", n, figureRateXDP), Decimals: 2, Isthmus: report.Measured(xdp...)},
 	)
-	return append(row, spread(tc, 2), spread(xdp, 2)), nil
+	return append(row, spread(tc, 2), spread(xdp, 2)), c.cpuRow(fmt.Sprint(n), scaleCrowdWays), nil
 }
 
 // bytes reports what a session takes: memory beyond that of a translator without room.

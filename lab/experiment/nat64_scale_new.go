@@ -41,6 +41,11 @@ func scaleNew(ctx context.Context, e *lab.Env, rep *report.Report, form scaleFor
 		Columns: []string{"way", "UDP", "at a load of", "TCP, connected and closed", "at a load of"},
 		Notes:   []string{"A TCP connection is three packets of the client (SYN, FIN, and both answers pass back): its host answers without state."},
 	}
+	costs := report.Table{
+		Title:   "nanoseconds of CPU for each new session, in the same slices: median (lowest to highest slice)",
+		Columns: []string{"way", "UDP", "TCP, connected and closed"},
+		Notes:   []string{"Of receiving in the kernel, on all CPUs; not of the generator. What becomes no session costs, too: the best load may be more than the way carries."},
+	}
 	for _, p := range r.paths {
 		e.Step("%s: new sessions, %d slices at each of %d loads", p.way.title, form.slices, len(form.udp)+len(form.tcp))
 		if err := r.meetCrowd(ctx, p, clients); err != nil {
@@ -59,66 +64,77 @@ func scaleNew(ctx context.Context, e *lab.Env, rep *report.Report, form scaleFor
 		if err := errors.Join(err, answers.host.Close()); err != nil {
 			return err
 		}
-		table.Rows = append(table.Rows, []string{p.way.title, thousands(udp), fmt.Sprintf("%.0f", udpLoad/1e3), thousands(tcp), fmt.Sprintf("%.0f", tcpLoad/1e3)})
+		table.Rows = append(table.Rows, []string{p.way.title, thousands(udp.made), fmt.Sprintf("%.0f", udpLoad/1e3), thousands(tcp.made), fmt.Sprintf("%.0f", tcpLoad/1e3)})
+		costs.Rows = append(costs.Rows, []string{p.way.title, spread(udp.cpu, 0), spread(tcp.cpu, 0)})
 		for _, f := range []struct {
-			name  string
-			rates []float64
-		}{{figureNewUDP, udp}, {figureNewTCP, tcp}} {
-			figure := report.Figure{Name: p.way.title + ": " + f.name, Unit: "thousands", Isthmus: report.Measured(inThousands(f.rates)...)}
+			name string
+			made []float64
+		}{{figureNewUDP, udp.made}, {figureNewTCP, tcp.made}} {
+			figure := report.Figure{Name: p.way.title + ": " + f.name, Unit: "thousands", Isthmus: report.Measured(inThousands(f.made)...)}
 			if p.way == wayXDP && form.rounds >= longRun {
 				figure.Must = must(scaleName, f.name)
 			}
 			rep.Figures = append(rep.Figures, figure)
 		}
 	}
-	rep.Tables = append(rep.Tables, table)
+	rep.Tables = append(rep.Tables, table, costs)
 	return r.healthy()
+}
+
+// newSessions are slices: sessions made in a second, and nanoseconds of CPU for each.
+type newSessions struct{ made, cpu []float64 }
+
+func (n *newSessions) add(r rate) {
+	n.made = append(n.made, r.passed)
+	if r.cpu > 0 {
+		n.cpu = append(n.cpu, r.cpu)
+	}
 }
 
 // fresh is how many clients a slice of that load needs.
 func fresh(rate float64) int { return int(rate*loadSlice.Seconds()) + tcpAhead + tcpAhead/2 }
 
-// newSlice makes sessions of so many clients from the first on, at that rate, and
-// returns how many a second were made.
-type newSlice func(p *rigPath, first, clients int, rate float64) (made float64, err error)
+// newSlice makes sessions of so many clients from the first on, at that load a second:
+// what has passed are sessions.
+type newSlice func(p *rigPath, first, clients int, load float64) (rate, error)
 
 // bestNew tries all loads and returns the slices of the best, that load, and the
 // next client that has no session.
-func (r *rig) bestNew(ctx context.Context, p *rigPath, loads []float64, slicesEach, clients, at int, slice newSlice) (best []float64, load float64, next int, err error) {
-	for _, rate := range loads {
-		var rates []float64
+func (r *rig) bestNew(ctx context.Context, p *rigPath, loads []float64, slicesEach, clients, at int, slice newSlice) (best newSessions, load float64, next int, err error) {
+	for _, offered := range loads {
+		var tried newSessions
 		for range slicesEach {
 			if err := ctx.Err(); err != nil {
-				return nil, 0, at, err
+				return best, 0, at, err
 			}
-			need := fresh(rate)
+			need := fresh(offered)
 			if at+need > clients {
 				at = 0 // those whom the translator met first: few
 			}
-			made, err := slice(p, at, need, rate)
+			made, err := slice(p, at, need, offered)
 			if err != nil {
-				return nil, 0, at, fmt.Errorf("%s: %w", p.way.title, err)
+				return best, 0, at, fmt.Errorf("%s: %w", p.way.title, err)
 			}
-			rates = append(rates, made)
+			tried.add(made)
 			at += need
 		}
-		if len(best) == 0 || report.Measured(rates...).Median() > report.Measured(best...).Median() {
-			best, load = rates, rate
+		if len(best.made) == 0 || report.Measured(tried.made...).Median() > report.Measured(best.made...).Median() {
+			best, load = tried, offered
 		}
 	}
 	return best, load, at, nil
 }
 
 // newUDP sends one packet of each client: what arrives has made a session.
-func (r *rig) newUDP(p *rigPath, first, clients int, rate float64) (float64, error) {
-	got, err := r.over(p, toIPv4, []load.Lane{p.crowd(first, clients, 0)}, load.Pace{Rate: rate, Time: loadSlice, Slack: loadSlice})
+func (r *rig) newUDP(p *rigPath, first, clients int, offered float64) (rate, error) {
+	got, err := r.over(p, toIPv4, []load.Lane{p.crowd(first, clients, 0)}, load.Pace{Rate: offered, Time: loadSlice, Slack: loadSlice})
 	if err != nil {
-		return 0, err
+		return rate{}, err
 	}
 	if int(got.sent.All()) > clients {
-		return 0, fmt.Errorf("%d packets of %d clients were sent: not each has made a session", got.sent.All(), clients)
+		return rate{}, fmt.Errorf("%d packets of %d clients were sent: not each has made a session", got.sent.All(), clients)
 	}
-	return got.rate().passed, nil
+	return got.rate(), nil
 }
 
 // answeredWay is a way whose outside accepts and closes TCP connections.
@@ -154,25 +170,26 @@ func (p *rigPath) segments(flags byte, first, n, start int) load.Lane {
 }
 
 // slice opens connections and closes them a little later.
-func (a *answeredWay) slice(p *rigPath, first, clients int, rate float64) (float64, error) {
+func (a *answeredWay) slice(p *rigPath, first, clients int, offered float64) (rate, error) {
 	opened := 0
 	for opened < tcpAhead {
 		lane := p.segments(load.SYN, first, clients, opened)
 		sent, _, err := a.answers(p, []load.Lane{lane}, load.Pace{Rate: newTCPLoads[0], Time: loadSlice, Slack: loadSlice})
 		if err != nil {
-			return 0, err
+			return rate{}, err
 		}
 		opened += int(sent.All())
 	}
 	lanes := []load.Lane{p.segments(load.SYN, first, clients, opened), p.segments(load.FIN|load.ACK, first, clients, 0)}
-	sent, seen, err := a.answers(p, lanes, load.Pace{Rate: 2 * rate, Time: loadSlice, Slack: loadSlice})
+	used := a.usage.time()
+	sent, seen, err := a.answers(p, lanes, load.Pace{Rate: 2 * offered, Time: loadSlice, Slack: loadSlice})
 	if err != nil {
-		return 0, err
+		return rate{}, err
 	}
 	if opened+int(sent.Frames[0]) > clients {
-		return 0, fmt.Errorf("%d connections of %d clients were opened: not each is new", opened+int(sent.Frames[0]), clients)
+		return rate{}, fmt.Errorf("%d connections of %d clients were opened: not each is new", opened+int(sent.Frames[0]), clients)
 	}
-	return float64(min(seen.SYNBack, seen.FINBack)) / sent.Took.Seconds(), nil
+	return ran{sent, min(seen.SYNBack, seen.FINBack), a.usage.time() - used}.rate(), nil
 }
 
 // answers runs the generator and returns what of the answers came back.

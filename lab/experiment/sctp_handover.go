@@ -163,7 +163,7 @@ func handoverReport(points [][]handoverPoint, window time.Duration) *report.Repo
 		Experiment: sctpHandoverName, Title: "HB.interval over the return from UMTS to WLAN",
 		Notes: []string{
 			fmt.Sprintf("The server sends as fast as it can. The WLAN is cut for %v, and comes back without a word; octets that the terminal gets count from then on, for %v. A window without data by WLAN counts with its length.", handoverAway, window),
-			fmt.Sprintf("Medians of %d returns. Each setting has a testbed of its own, side by side.", handoverRuns),
+			fmt.Sprintf("Medians of %d returns. Each setting has a testbed of its own, side by side, so that no CPU is told beside throughput: sctp-fairness and sctp-transports have that of a message on lines with no other load.", handoverRuns),
 			"The study's figure has no numbers in its text: throughput falls as HB.interval grows, since data return with an answered heartbeat. By the RFCs these come each HB.interval and RTO, within half an RTO; their clock begins about when the WLAN goes, so that data wait for what is left of them when it is back.",
 			"usrsctp 0.9.5 is not beside us: it leaves the source address of IPv6 packets to the system, and this server has one address, as the study's has: whatever path a terminal with two means, its packets leave by one. On wires to a server with two addresses sctp-restore and sctp-parameters have it.",
 			"The figure's RTO.Max of 180 ms is less than the round trip of UMTS: what goes by it is taken for lost again and again, and sent again by the WLAN, whose return is noticed by that, whatever HB.interval is.",
