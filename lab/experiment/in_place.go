@@ -104,6 +104,7 @@ type place struct {
 	// counts is what the role has forwarded.
 	counts   func(ctx context.Context) (taken, error)
 	programs map[direction]*ebpf.Program // that take the packets
+	changed  atomic.Int64                // routes that no packet takes
 }
 
 // mix says what the packets of a row are of.

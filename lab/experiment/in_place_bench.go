@@ -23,6 +23,7 @@ type placedBench struct {
 	form      placedForm
 	receiving *load.Usage
 	done      []*placedRow
+	changes   time.Duration // while routes changed
 }
 
 // rows measures all rows: those of the crowds, and beside the crowd in question those that
@@ -134,6 +135,9 @@ func (b *placedBench) measure(ctx context.Context, m mix, rows ...*placedRow) (e
 // each way has the time to look them up again before it is measured, and as long while they change.
 func (b *placedBench) round(ctx context.Context, r *placedRow, round int, changes bool) error {
 	b.changing.Store(r.rest != nil)
+	if r.rest != nil {
+		defer func(begin time.Time) { b.changes += time.Since(begin) }(time.Now())
+	}
 	for i := range b.places {
 		p := b.places[(i+round)%len(b.places)]
 		if changes && b.form.warm > 0 {

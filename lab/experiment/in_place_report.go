@@ -14,6 +14,7 @@ func (b *placedBench) describe(timing float64) {
 	rates.Notes = []string{
 		"Forwarding is the kernel's own, of the same destinations by the same routes and neighbours, by the same generator and into the same sink. To IPv4 it gets IPv4 packets, else IPv6 packets.",
 		fmt.Sprintf("Hosts are behind %d gateways in each family, each half of an IPv4 /16 behind another one; each %s has a host of its own unless the row says otherwise.", placedGateways, b.entries[:len(b.entries)-1]),
+		fmt.Sprintf("Where %d routes are to change a second, these did on each router: %s.", churnRate, spread(b.changesMade(), 0)),
 	}
 	times := report.Table{
 		Title: "nanoseconds a packet: median (lowest to highest slice)",
@@ -46,7 +47,7 @@ func (b *placedBench) describe(timing float64) {
 		if r.crowd == 0 || r.crowd == b.form.few || r.crowd == b.form.apart {
 			apart.Groups = append(apart.Groups, group)
 		}
-		b.changes(r)
+		b.underChanges(r)
 		rates.Rows, times.Rows = append(rates.Rows, passed), append(times.Rows, spent)
 	}
 	b.rep.Tables = append(b.rep.Tables, rates, times)
@@ -54,10 +55,18 @@ func (b *placedBench) describe(timing float64) {
 	b.rep.AddChart(report.Chart{Name: "apart", Title: fmt.Sprintf("What the programs take for a packet in place, with %d %s and otherwise", b.form.apart, b.entries), Bars: apart})
 }
 
-// changes adds what changes of other routes leave of the rates of a row, each way's own, of
-// the same round.
-func (b *placedBench) changes(r *placedRow) {
-	if r.rest == nil {
+// changesMade are the changes of routes of a second, of each router.
+func (b *placedBench) changesMade() (made []float64) {
+	for _, p := range b.places {
+		made = append(made, float64(p.changed.Load())/b.changes.Seconds())
+	}
+	return made
+}
+
+// underChanges adds what changes of other routes leave of the rates of a row, each way's own,
+// of the same round. Slices of the short form see none of them, or one.
+func (b *placedBench) underChanges(r *placedRow) {
+	if r.rest == nil || b.form.warm == 0 {
 		return
 	}
 	for _, w := range placedWays {

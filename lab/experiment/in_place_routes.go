@@ -163,5 +163,6 @@ func (p *place) churn(ctx context.Context, changing *atomic.Bool) error {
 			return fmt.Errorf("a route cannot be changed: %w", err)
 		}
 		i++
+		p.changed.Add(1)
 	}
 }
