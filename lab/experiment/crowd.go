@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
-	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/load"
@@ -235,5 +234,5 @@ func (c *crowd) over(d direction, lane load.Lane, pace load.Pace) (ran, error) {
 	if d == toIPv6 {
 		meter = c.hostSink
 	}
-	return c.run(c.way, []load.Lane{lane}, pace, func(patience time.Duration) (uint64, error) { return meter.Settle(0, patience) })
+	return c.run(c.way, []load.Lane{lane}, pace, meter)
 }

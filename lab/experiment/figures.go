@@ -14,16 +14,21 @@ func ratioFigure(experiment, label, figure string, ratios []float64) report.Figu
 	return report.Figure{Name: label + ": " + figure, Decimals: 2, Isthmus: report.Measured(ratios...), Must: must(experiment, figure)}
 }
 
-// pairs are the ratios of b to a, round by round; a round in which one is missing
-// is left out.
+// pairs are the ratios of rates b to a, round by round; a round in which nothing is
+// compared with is left out, and not one in which b came to nothing.
 func pairs(a, b []float64) []float64 {
 	var ratios []float64
 	for i := range min(len(a), len(b)) {
-		if a[i] > 0 && b[i] > 0 {
+		if a[i] > 0 {
 			ratios = append(ratios, b[i]/a[i])
 		}
 	}
 	return ratios
+}
+
+// timePairs are the ratios of times; a round in which one is missing is left out.
+func timePairs(a, b []float64) []float64 {
+	return slices.DeleteFunc(pairs(a, b), func(ratio float64) bool { return ratio == 0 })
 }
 
 // thousands prints rates in thousands: median, lowest and highest.

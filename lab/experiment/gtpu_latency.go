@@ -50,7 +50,7 @@ func runGTPULatency(ctx context.Context, e *lab.Env) error {
 	latencyFacts(rep)
 	for _, c := range cases {
 		rep.Figures = append(rep.Figures,
-			ratioFigure(gtpuLatencyName, c.label(), figureOsmoLatency, pairs(c.median(wayOsmo), c.median(wayUser))),
+			ratioFigure(gtpuLatencyName, c.label(), figureOsmoLatency, timePairs(c.median(wayOsmo), c.median(wayUser))),
 			report.Figure{
 				Name: c.label() + ": median latency", Unit: "µs", Decimals: 2,
 				Peer: report.Measured(c.median(wayOsmo)...), Isthmus: report.Measured(c.median(wayUser)...),

@@ -123,7 +123,7 @@ func (b *placedBench) measure(ctx context.Context, m mix, rows ...*placedRow) (e
 	}
 	for round := range b.form.rounds {
 		for i := range rows {
-			if err := b.round(ctx, rows[(i+round)%len(rows)], round, len(rows) > 1); err != nil {
+			if err := b.round(ctx, rows[(i+round)%len(rows)], len(rows) > 1); err != nil {
 				return err
 			}
 		}
@@ -133,13 +133,13 @@ func (b *placedBench) measure(ctx context.Context, m mix, rows ...*placedRow) (e
 
 // round measures a row once, each way in turn. Where rows differ in whether routes change,
 // each way has the time to look them up again before it is measured, and as long while they change.
-func (b *placedBench) round(ctx context.Context, r *placedRow, round int, changes bool) error {
+func (b *placedBench) round(ctx context.Context, r *placedRow, changes bool) error {
 	b.changing.Store(r.rest != nil)
 	if r.rest != nil {
 		defer func(begin time.Time) { b.changes += time.Since(begin) }(time.Now())
 	}
-	for i := range b.places {
-		p := b.places[(i+round)%len(b.places)]
+	for _, at := range rand.Perm(len(b.places)) {
+		p := b.places[at]
 		if changes && b.form.warm > 0 {
 			if _, err := b.load(p, r.direction, placedSettled); err != nil {
 				return err

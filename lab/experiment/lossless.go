@@ -17,8 +17,12 @@ import (
 const (
 	losslessLoss = 0.001 // of the packets
 	// A hypervisor takes a processor away for milliseconds at a time, and whatever arrives
-	// then is lost beyond what queues hold: most slices are to have no such moment.
-	losslessSlice  = 3 * time.Millisecond
+	// then is lost beyond what queues hold: most slices are to have no such moment. Queues of
+	// programs in user space hold more, and who works on them must be waked first.
+	losslessSlice = 3 * time.Millisecond
+	losslessUser  = 20 * time.Millisecond
+	losslessLate  = 500 * time.Microsecond // that packets may be under way: what a queue takes up is not carried
+
 	losslessClimb  = 20    // slices in which a way's rate is found
 	losslessRounds = 20    // slices around it, which count
 	losslessFirst  = 500e3 // packets per second
@@ -30,7 +34,7 @@ const (
 var losslessTitle = fmt.Sprintf("thousand packets per second without loss (at most %.1f %%): median (lowest to highest slice)", 100*losslessLoss)
 
 // losslessNote explains how they are found.
-var losslessNote = fmt.Sprintf("Each way's rate rises after a slice of %v without loss and falls after any other, by steps that shrink to 3 %%, so that half of its last slices are without loss. What the generator sends comes in groups of eight.", losslessSlice)
+var losslessNote = fmt.Sprintf("Each way's rate rises after a slice of %v, of programs in user space %v, without loss and falls after any other, by steps that shrink to 3 %%, so that half of its last slices are without loss. Packets of no more than %v may be under way when the last one is sent: what a queue takes up is not carried. What the generator sends comes in groups of eight.", losslessSlice, losslessUser, losslessLate)
 
 // climb is the search of one way: the rate rises until something is lost, falls until
 // nothing is, and so stays where half of the slices lose.
@@ -62,13 +66,18 @@ func lossless(ctx context.Context, c *rateCase, ways []way, slice func(at int, p
 		climbs[i] = newClimb()
 	}
 	return inTurn(ctx, losslessClimb+losslessRounds, len(ways), func(round, at int) error {
-		r, err := slice(at, load.Pace{Rate: climbs[at].rate, Time: losslessSlice})
+		pace := load.Pace{Rate: climbs[at].rate, Time: losslessSlice}
+		if ways[at].userSpace() {
+			pace.Time = losslessUser
+		}
+		r, err := slice(at, pace)
 		if err != nil {
 			return err
 		}
-		climbs[at].learn(r.passed >= (1-losslessLoss)*r.offered)
+		queued := (r.delivered - r.passed) * float64(pace.Time)
+		climbs[at].learn(r.delivered >= (1-losslessLoss)*r.offered && queued <= r.delivered*float64(losslessLate))
 		if round >= losslessClimb {
-			r.passed = math.Min(r.passed, r.offered) // what was on its way before is in one of the two
+			r.passed = math.Min(r.delivered, r.offered) // what was on its way before is in one of the two
 			c.add(ways[at], r)
 		}
 		return nil

@@ -5,6 +5,7 @@ package experiment
 import (
 	"context"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,12 +13,13 @@ import (
 	"github.com/isthmus-net/isthmus/lab/report"
 )
 
-// fakePath carries so many packets a second and loses what is more. Of one slice in
-// unlucky ones it loses a tenth, whatever the rate.
+// fakePath carries so many packets a second and loses what is more, but for what its queue
+// holds: that is delivered when the load is over. Of one slice in unlucky ones it loses a
+// tenth, whatever the rate.
 type fakePath struct {
-	most    float64
-	unlucky int
-	slices  int
+	most, queue float64
+	unlucky     int
+	slices      int
 }
 
 func (p *fakePath) slice(_ int, pace load.Pace) (rate, error) {
@@ -27,6 +29,7 @@ func (p *fakePath) slice(_ int, pace load.Pace) (rate, error) {
 	if p.unlucky > 0 && p.slices%p.unlucky == 0 {
 		r.passed *= 0.9
 	}
+	r.delivered = min(r.offered, r.passed+p.queue/pace.Time.Seconds())
 	return r, nil
 }
 
@@ -37,24 +40,40 @@ func TestLosslessFindsWhatIsCarried(t *testing.T) {
 		situation  string
 		most, want float64
 		unlucky    int
+		queue      float64
 	}{
-		{"far below the first try", 40e3, 40e3, 0},
-		{"near the first try", 500e3, 500e3, 0},
-		{"above it", 2.2e6, 2.2e6, 0},
-		{"more than the generator", 9e6, 3.5e6, 0},
-		{"one slice of three loses by bad luck", 1e6, 1e6, 3},
+		{"far below the first try", 40e3, 40e3, 0, 0},
+		{"near the first try", 500e3, 500e3, 0, 0},
+		{"above it", 2.2e6, 2.2e6, 0, 0},
+		{"more than the generator", 9e6, 3.5e6, 0, 0},
+		{"one slice of three loses by bad luck", 1e6, 1e6, 3, 0},
+		{"a queue that holds more than a slice", 200e3, 200e3, 0, 1e6},
 	} {
 		t.Run(c.situation, func(t *testing.T) {
-			p := &fakePath{most: c.most, unlucky: c.unlucky}
-			found := newRateCase(toIPv4, 64)
-			if err := lossless(context.Background(), found, []way{wayXDP}, p.slice); err != nil {
+			p := &fakePath{most: c.most, unlucky: c.unlucky, queue: c.queue}
+			found, w := newRateCase(toIPv4, 64), wayXDP
+			if c.queue > 0 {
+				w = wayUser // whose queues are long, and slices, too
+			}
+			if err := lossless(context.Background(), found, []way{w}, p.slice); err != nil {
 				t.Fatal(err)
 			}
-			got := report.Measured(found.passed[wayXDP]...).Median()
-			if len(found.passed[wayXDP]) != losslessRounds || math.Abs(got/c.want-1) > 0.1 {
+			got := report.Measured(found.passed[w]...).Median()
+			if len(found.passed[w]) != losslessRounds || math.Abs(got/c.want-1) > 0.1 {
 				t.Errorf("found %.0f in %d slices, want %.0f", got, len(found.passed[wayXDP]), c.want)
 			}
 		})
+	}
+}
+
+// A round in which a way passed nothing counts against it; of times it is a missing one.
+func TestPairs(t *testing.T) {
+	a, b := []float64{1, 0, 2, 4}, []float64{0, 1, 4, 2}
+	if got := pairs(a, b); !slices.Equal(got, []float64{0, 2, 0.5}) {
+		t.Errorf("ratios of rates are %v", got)
+	}
+	if got := timePairs(a, b); !slices.Equal(got, []float64{2, 0.5}) {
+		t.Errorf("ratios of times are %v", got)
 	}
 }
 

@@ -92,7 +92,7 @@ func (c *latencyCase) overForwarding(w way) (ratio, added report.Figure) {
 	label := c.label() + ", " + w.title + ": "
 	ratio = report.Figure{
 		Name: label + figureRoundTrip, Decimals: 2,
-		Peer: report.Measured(pairs(forwarding, tayga)...), Isthmus: report.Measured(pairs(forwarding, mine)...),
+		Peer: report.Measured(timePairs(forwarding, tayga)...), Isthmus: report.Measured(timePairs(forwarding, mine)...),
 	}
 	added = report.Figure{
 		Name: label + figureAdded, Unit: "µs", Decimals: 2,
@@ -152,7 +152,7 @@ func addedTable(cases []*latencyCase) report.Table {
 		forwarding := medians(c.rounds[wayKernel])
 		t.Rows = append(t.Rows, cells(ways, func(w way) string {
 			mine := medians(c.rounds[w])
-			return fmt.Sprintf("%.2f, %.2f", report.Measured(differences(forwarding, mine)...).Median(), report.Measured(pairs(forwarding, mine)...).Median())
+			return fmt.Sprintf("%.2f, %.2f", report.Measured(differences(forwarding, mine)...).Median(), report.Measured(timePairs(forwarding, mine)...).Median())
 		}, c.label(), fmt.Sprintf("%.0f, %.2f", translate-forward, translate/forward)))
 	}
 	return t

@@ -174,36 +174,45 @@ func (a *answeredWay) slice(p *rigPath, first, clients int, offered float64) (ra
 	opened := 0
 	for opened < tcpAhead {
 		lane := p.segments(load.SYN, first, clients, opened)
-		sent, _, err := a.answers(p, []load.Lane{lane}, load.Pace{Rate: newTCPLoads[0], Time: loadSlice, Slack: loadSlice})
+		got, err := a.answers(p, []load.Lane{lane}, load.Pace{Rate: newTCPLoads[0], Time: loadSlice, Slack: loadSlice})
 		if err != nil {
 			return rate{}, err
 		}
-		opened += int(sent.All())
+		opened += int(got.sent.All())
 	}
 	lanes := []load.Lane{p.segments(load.SYN, first, clients, opened), p.segments(load.FIN|load.ACK, first, clients, 0)}
-	used := a.usage.time()
-	sent, seen, err := a.answers(p, lanes, load.Pace{Rate: 2 * offered, Time: loadSlice, Slack: loadSlice})
+	got, err := a.answers(p, lanes, load.Pace{Rate: 2 * offered, Time: loadSlice, Slack: loadSlice})
 	if err != nil {
 		return rate{}, err
 	}
-	if opened+int(sent.Frames[0]) > clients {
-		return rate{}, fmt.Errorf("%d connections of %d clients were opened: not each is new", opened+int(sent.Frames[0]), clients)
+	if opened += int(got.sent.Frames[0]); opened > clients {
+		return rate{}, fmt.Errorf("%d connections of %d clients were opened: not each is new", opened, clients)
 	}
-	return ran{sent, min(seen.SYNBack, seen.FINBack), a.usage.time() - used}.rate(), nil
+	return got.rate(), nil
 }
 
-// answers runs the generator and returns what of the answers came back.
-func (a *answeredWay) answers(p *rigPath, lanes []load.Lane, pace load.Pace) (sent load.Sent, seen load.Answers, err error) {
+// answers runs the generator; what arrives are connections that were opened and closed,
+// by the answers that came back.
+func (a *answeredWay) answers(p *rigPath, lanes []load.Lane, pace load.Pace) (r ran, err error) {
 	before, err := a.host.Count()
 	if err != nil {
-		return sent, seen, err
+		return r, err
 	}
-	if sent, err = a.send(p.way, lanes, pace); err != nil {
-		return sent, seen, err
+	since, err := a.host.Arrived()
+	if err != nil {
+		return r, err
+	}
+	used := a.usage.time()
+	if r.sent, err = a.send(p.way, lanes, pace); err != nil {
+		return r, err
 	}
 	after, err := a.host.Settle(loadDrain)
-	return sent, load.Answers{
-		SYN: after.SYN - before.SYN, FIN: after.FIN - before.FIN,
-		SYNBack: after.SYNBack - before.SYNBack, FINBack: after.FINBack - before.FINBack,
-	}, err
+	if err != nil {
+		return r, err
+	}
+	passed, err := a.host.ArrivedUntil(since, r.sent.End)
+	opened, closed := after.SYNBack-before.SYNBack, after.FINBack-before.FINBack
+	r.arrived, r.used = min(opened, closed), a.usage.time()-used
+	r.passed = r.arrived * passed / max(opened+closed, 1)
+	return r, err
 }

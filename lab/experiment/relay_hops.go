@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/load"
@@ -113,25 +112,12 @@ func (h *hops) slice(w *hopsWay, d direction, pace load.Pace) (r rate, shares [2
 			lane.Frame = load.Frame4(w.mac[w.cable("a4")], w.mac["a4"], mapped, w.relay, inner)
 		}
 	}
-	var arrived, before [2]uint64
-	both := func(patience time.Duration) (uint64, error) {
-		for i, m := range meters {
-			if arrived[i], err = m.Settle(0, patience); err != nil {
-				return 0, err
-			}
-		}
-		return arrived[0] + arrived[1], nil
-	}
-	if _, err := both(0); err != nil {
-		return r, shares, err
-	}
-	before = arrived
-	got, err := h.run(w.way, []load.Lane{lane}, pace, both)
+	got, err := h.run(w.way, []load.Lane{lane}, pace, meters[:]...)
 	if err != nil {
 		return r, shares, err
 	}
 	for i := range shares {
-		shares[i] = float64(arrived[i] - before[i])
+		shares[i] = float64(got.at[i])
 	}
 	return got.rate(), shares, nil
 }

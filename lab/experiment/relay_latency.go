@@ -93,11 +93,11 @@ func latencyFigures(c *latencyCase) []report.Figure {
 			name = figureLatencyXDP
 		}
 		figures = append(figures,
-			ratioFigure(latencyName, c.label(), name, pairs(c.median(wayKernel), c.median(w))),
-			ratioFigure(latencyName, c.label()+", "+w.title, figureLatencyMiredo, pairs(c.median(w), miredo)),
+			ratioFigure(latencyName, c.label(), name, timePairs(c.median(wayKernel), c.median(w))),
+			ratioFigure(latencyName, c.label()+", "+w.title, figureLatencyMiredo, timePairs(c.median(w), miredo)),
 		)
 	}
-	return append(figures, ratioFigure(latencyName, c.label(), figureLatencyUser, pairs(miredo, c.median(wayUser))))
+	return append(figures, ratioFigure(latencyName, c.label(), figureLatencyUser, timePairs(miredo, c.median(wayUser))))
 }
 
 // chart is one of the papers' figures 14 to 16, and those of the other direction.

@@ -93,17 +93,17 @@ func (c *crowd) table(numbers []int) (firsts []int) {
 // been silent for 30 seconds (RFC 4380 section 5.4.1), which is not what is measured.
 func (c *crowd) refresh(first, n int) error {
 	pace := load.Pace{Rate: refreshRate, Time: time.Duration(float64(n)/refreshRate*float64(time.Second)) + loadSlice}
-	heard := 0.0
+	heard := uint64(0)
 	for range refreshMost {
 		r, err := c.over(toIPv6, c.lane(toIPv6, first, n), pace)
 		if err != nil {
 			return err
 		}
-		if heard += r.rate().passed * pace.Time.Seconds(); heard >= refreshEach*float64(n) {
+		if heard += r.arrived; float64(heard) >= refreshEach*float64(n) {
 			return nil
 		}
 	}
-	return fmt.Errorf("only %.0f packets of %d clients came through the relay", heard, n)
+	return fmt.Errorf("only %d packets of %d clients came through the relay", heard, n)
 }
 
 // reportRandom measures the rows.

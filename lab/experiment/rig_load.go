@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/isthmus-net/isthmus/lab"
@@ -27,15 +28,15 @@ const (
 // same full queue.
 var fullLoad = load.Pace{Rate: 4e6, Batch: 64, Time: loadSlice}
 
-// inTurn has each of n ways take its turn in each round. The order changes from round to
-// round: no one always follows the same.
+// inTurn has each of n ways take its turn in each round. The order is drawn anew for each:
+// no one always follows the same.
 func inTurn(ctx context.Context, rounds, n int, slice func(round, at int) error) error {
 	for round := range rounds {
-		for i := range n {
+		for _, at := range rand.Perm(n) {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if err := slice(round, (i+round)%n); err != nil {
+			if err := slice(round, at); err != nil {
 				return err
 			}
 		}
@@ -52,34 +53,56 @@ type loader struct {
 // ran is what one run of the generator came to.
 type ran struct {
 	sent    load.Sent
-	arrived uint64
+	passed  uint64        // what arrived until the last frame was sent
+	arrived uint64        // all of it: queues go on when nothing more is sent
+	at      []uint64      // what arrived, by meter
 	used    time.Duration // of all CPUs
 }
 
-// count is how many packets have arrived; with patience, when no more come.
-type count func(patience time.Duration) (uint64, error)
-
-// run sends by a way and counts what comes out. What is still under way when the
-// generator stops is counted too: it was queued while the forwarder was behind.
-func (l *loader) run(w way, lanes []load.Lane, pace load.Pace, arrived count) (r ran, err error) {
-	before, err := arrived(0)
-	if err != nil {
-		return r, err
+// run sends by a way and counts what comes out at the meters.
+func (l *loader) run(w way, lanes []load.Lane, pace load.Pace, meters ...*load.Meter) (r ran, err error) {
+	totals, since := make([]uint64, len(meters)), make([][]uint64, len(meters))
+	for i, m := range meters {
+		if totals[i], err = m.Total(); err != nil {
+			return r, err
+		}
+		if since[i], err = m.Arrived(); err != nil {
+			return r, err
+		}
 	}
 	used := l.usage.time()
 	if r.sent, err = l.send(w, lanes, pace); err != nil {
 		return r, err
 	}
-	for end := time.Now().Add(loadFirst); ; time.Sleep(time.Millisecond) {
-		if n, err := arrived(0); err != nil {
+	if err := awaitFirst(totals, meters); err != nil {
+		return r, err
+	}
+	for i, m := range meters {
+		n, err := m.SettleAll(loadDrain)
+		if err != nil {
 			return r, err
-		} else if n > before || time.Now().After(end) {
-			break
+		}
+		passed, err := m.ArrivedUntil(since[i], r.sent.End)
+		if err != nil {
+			return r, err
+		}
+		r.at = append(r.at, n-totals[i])
+		r.passed, r.arrived = r.passed+passed, r.arrived+n-totals[i]
+	}
+	r.used = l.usage.time() - used
+	return r, nil
+}
+
+// awaitFirst waits until a packet more has arrived at one of the meters, or none comes.
+func awaitFirst(before []uint64, meters []*load.Meter) error {
+	for end := time.Now().Add(loadFirst); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for i, m := range meters {
+			if n, err := m.Total(); err != nil || n > before[i] {
+				return err
+			}
 		}
 	}
-	after, err := arrived(loadDrain)
-	r.arrived, r.used = after-before, l.usage.time()-used
-	return r, err
+	return nil
 }
 
 // send sends by a way.
@@ -94,26 +117,15 @@ func (l *loader) send(w way, lanes []load.Lane, pace load.Pace) (sent load.Sent,
 	return sent, err
 }
 
-// rate is what one slice of one path came to, in packets per second, and nanoseconds of
-// CPU for each that has passed, 0 if no one counts.
-type rate struct{ offered, passed, cpu float64 }
+// rate is what one slice of one path came to, in packets per second of its load. What
+// passed has arrived while the load went on: the work of a queue behind that, which may be
+// longer than the slice, is in what was delivered alone. CPU is in nanoseconds for each
+// packet that was delivered, 0 if no one counts.
+type rate struct{ offered, passed, delivered, cpu float64 }
 
 func (r ran) rate() rate {
-	return rate{r.sent.Rate(), float64(r.arrived) / r.sent.Took.Seconds(), float64(r.used) / float64(max(r.arrived, 1))}
-}
-
-// settled counts test packets of all classes at meters.
-func settled(meters ...*load.Meter) count {
-	return func(patience time.Duration) (n uint64, err error) {
-		for _, m := range meters {
-			of, err := m.SettleAll(patience)
-			if err != nil {
-				return 0, err
-			}
-			n += of
-		}
-		return n, nil
-	}
+	took := r.sent.Took.Seconds()
+	return rate{r.sent.Rate(), float64(r.passed) / took, float64(r.arrived) / took, float64(r.used) / float64(max(r.arrived, 1))}
 }
 
 // receiveOn makes ports take redirected frames. What forwards in the kernel gets receiving
@@ -216,7 +228,7 @@ func (r *rig) over(p *rigPath, d direction, lanes []load.Lane, pace load.Pace) (
 	case d != bothWays:
 		meters = meters[1:]
 	}
-	return r.run(p.way, lanes, pace, settled(meters...))
+	return r.run(p.way, lanes, pace, meters...)
 }
 
 // rounds measures a case on all ways in turn.

@@ -141,7 +141,7 @@ func transportFigures(f *transportsFound) []report.Figure {
 		{Name: "lowest rate on UMTS at which UDP loses", Unit: "kB/s", Published: published(50), Peer: f.umts.firstLoss(carriedDITGUDP), Isthmus: f.umts.firstLoss(carriedUDP)},
 		{Name: fmt.Sprintf("UDP, %d kB/s on UMTS: loss", f.umts.offered[len(f.umts.offered)-1]), Unit: "%", Decimals: 2, Published: published(33.82), Peer: f.umts.lost(carriedDITGUDP), Isthmus: f.umts.lost(carriedUDP)},
 		{Name: figureTransportWLAN, Decimals: 3, Peer: report.Measured(pairs(f.full[0], f.full[2])...), Isthmus: report.Measured(pairs(f.full[0], f.full[1])...), Must: must(sctpTransportsName, figureTransportWLAN)},
-		{Name: "SCTP / TCP Reno, CPU a message on the full WLAN", Decimals: 2, Peer: report.Measured(pairs(f.fullCPU[0], f.fullCPU[2])...), Isthmus: report.Measured(pairs(f.fullCPU[0], f.fullCPU[1])...)},
+		{Name: "SCTP / TCP Reno, CPU a message on the full WLAN", Decimals: 2, Peer: report.Measured(timePairs(f.fullCPU[0], f.fullCPU[2])...), Isthmus: report.Measured(timePairs(f.fullCPU[0], f.fullCPU[1])...)},
 		{Name: figureTransportUMTS, Decimals: 3, Peer: report.Measured(f.umts.beside(carriedUsrsctp, carriedTCP, umtsCarries)...), Isthmus: report.Measured(f.umts.beside(carriedSCTP, carriedTCP, umtsCarries)...), Must: must(sctpTransportsName, figureTransportUMTS)},
 		{Name: figureSpurious, Unit: "%", Decimals: 2, Peer: report.Measured(theirs), Isthmus: report.Measured(spurious), Must: must(sctpTransportsName, figureSpurious)},
 		{Name: "SCTP on UMTS: spurious retransmissions at the worst rate", Unit: "%", Decimals: 2, Peer: report.Measured(theirWorst), Isthmus: report.Measured(worst)},

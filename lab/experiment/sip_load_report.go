@@ -32,7 +32,7 @@ func sipLoadReport(form sipLoadForm, by map[maker]*sipLoads, flocks []sipFlock) 
 		{Name: "registrations in a second of the server's processor", Unit: "/s", Isthmus: report.Measured(ours.perCPU...), Peer: report.Measured(theirs.perCPU...)},
 		{
 			Name: figureRegisters, Decimals: 2, Must: must(sipLoadName, figureRegisters),
-			Isthmus: report.Measured(pairs(theirs.perCPU, ours.perCPU)...),
+			Isthmus: report.Measured(timePairs(theirs.perCPU, ours.perCPU)...),
 		},
 	}
 	for i := range flocks {

@@ -27,6 +27,8 @@ const (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	answerMapAnswers          = "answers"
+	answerMapArrivals         = "arrivals"
+	answerMapTimes            = "times"
 	answerProgAnswerTc        = "answer_tc"
 	answerProgAnswerXdp       = "answer_xdp"
 	answerProgAnsweredTc      = "answered_tc"
@@ -86,7 +88,9 @@ type answerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type answerMapSpecs struct {
-	Answers *ebpf.MapSpec `ebpf:"answers"`
+	Answers  *ebpf.MapSpec `ebpf:"answers"`
+	Arrivals *ebpf.MapSpec `ebpf:"arrivals"`
+	Times    *ebpf.MapSpec `ebpf:"times"`
 }
 
 // answerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -116,12 +120,16 @@ func (o *answerObjects) Close() error {
 //
 // It can be passed to loadAnswerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type answerMaps struct {
-	Answers *ebpf.Map `ebpf:"answers"`
+	Answers  *ebpf.Map `ebpf:"answers"`
+	Arrivals *ebpf.Map `ebpf:"arrivals"`
+	Times    *ebpf.Map `ebpf:"times"`
 }
 
 func (m *answerMaps) Close() error {
 	return _AnswerClose(
 		m.Answers,
+		m.Arrivals,
+		m.Times,
 	)
 }
 

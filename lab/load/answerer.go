@@ -17,8 +17,9 @@ import (
 // host, and counts what of its answers comes back to an IPv6 host, which hears
 // nothing of them. It keeps no state, so that it outruns whatever is between.
 type Answerer struct {
-	objects answerObjects
-	links   []io.Closer
+	arrivals // of answers
+	objects  answerObjects
+	links    []io.Closer
 }
 
 // Answers is what an [Answerer] has seen.
@@ -29,9 +30,20 @@ type Answers struct {
 
 // NewAnswerer loads one. It needs root.
 func NewAnswerer() (*Answerer, error) {
+	spec, err := loadAnswer()
+	if err == nil {
+		err = roomForArrivals(spec)
+	}
 	a := &Answerer{}
-	if err := loadAnswerObjects(&a.objects, nil); err != nil {
+	if err == nil {
+		err = spec.LoadAndAssign(&a.objects, nil)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("the answering host cannot be loaded, which needs root: %w", err)
+	}
+	if a.arrivals, err = openArrivals(a.objects.Arrivals, a.objects.Times); err != nil {
+		a.Close()
+		return nil, err
 	}
 	return a, nil
 }
@@ -42,7 +54,7 @@ func (a *Answerer) Close() error {
 	for _, l := range a.links {
 		errs = append(errs, l.Close())
 	}
-	return errors.Join(append(errs, a.objects.Close())...)
+	return errors.Join(append(errs, a.arrivals.close(), a.objects.Close())...)
 }
 
 // Answer has it answer at an interface of the calling thread's network namespace.

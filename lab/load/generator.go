@@ -84,8 +84,9 @@ type Pace struct {
 type Sent struct {
 	// Frames by lane. Those that the device had no room for are among them.
 	Frames []uint64
-	// Took is the time from the first frame to the last.
-	Took time.Duration
+	// Took is the time that the frames are for, up to when the next batch would have been
+	// due. The last one left at End by the kernel's clock (CLOCK_MONOTONIC).
+	Took, End time.Duration
 }
 
 // All is the number of frames of all lanes.
@@ -213,17 +214,23 @@ const attempts = 20
 
 // Run sends until the time is over, on the CPU of the calling thread, which it
 // keeps busy. Call it from a goroutine that is locked to its thread. A run that was
-// put aside for all its time, after a first batch, is begun again.
+// put aside for all its time, after a first batch, is begun again; those batches are
+// among the frames.
 func (g *Generator) Run(lanes []Lane, pace Pace) (sent Sent, err error) {
 	g.stopped.Store(false)
+	before := make([]uint64, len(lanes))
 	for try := range attempts {
 		if try >= attempts/2 {
 			pace.Time *= 2 // short runs are not for this machine
 		}
 		sent, err = g.run(lanes, pace)
+		for i := range sent.Frames {
+			sent.Frames[i] += before[i]
+		}
 		if err != nil || sent.Took > 0 || g.stopped.Load() {
 			break
 		}
+		before = sent.Frames
 	}
 	return sent, err
 }
@@ -257,7 +264,12 @@ func (g *Generator) run(lanes []Lane, pace Pace) (Sent, error) {
 	if err := g.objects.RunProgress.Lookup(uint32(0), progress); err != nil {
 		return Sent{}, err
 	}
-	return Sent{Frames: progress.Sent[:len(lanes)], Took: time.Duration(progress.End - progress.Begin)}, nil
+	sent := Sent{Frames: progress.Sent[:len(lanes)], End: time.Duration(progress.End)}
+	if all := sent.All(); all > uint64(settings.Batch) {
+		batches := float64(all) / float64(settings.Batch)
+		sent.Took = time.Duration(float64(progress.End-progress.Begin) * batches / (batches - 1))
+	}
+	return sent, nil
 }
 
 func (g *Generator) setRunning(s *generatorSettings) {

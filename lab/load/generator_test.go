@@ -79,8 +79,8 @@ func aimedGenerator(t *testing.T, peers int) *Generator {
 	return g
 }
 
-// arrivals counts what arrives at v2.
-func arrivals(t *testing.T, hook Hook) *Meter {
+// arriving counts what arrives at v2.
+func arriving(t *testing.T, hook Hook) *Meter {
 	t.Helper()
 	m, err := NewMeter()
 	opened(t, m, err)
@@ -211,7 +211,7 @@ func TestGeneratorReachesTheMeter(t *testing.T) {
 // reachMeter runs a generator into a meter at the other end of a cable.
 func reachMeter(t *testing.T, size int, pace Pace) error {
 	runtime.LockOSThread()
-	m := arrivals(t, HookXDP)
+	m := arriving(t, HookXDP)
 	g, err := NewGenerator(1)
 	if err != nil {
 		return err

@@ -24,6 +24,7 @@ const MaxStamps = 1 << 16
 // its ends. It counts test packets as they arrive and drops them, before any
 // host answers; and stamps those with sequence numbers at both ends by one clock.
 type Meter struct {
+	arrivals
 	objects           meterObjects
 	departed, arrived []uint64
 	memory            [2][]byte
@@ -42,9 +43,20 @@ const (
 
 // NewMeter loads a meter. It needs root.
 func NewMeter() (*Meter, error) {
+	spec, err := loadMeter()
+	if err == nil {
+		err = roomForArrivals(spec)
+	}
 	m := &Meter{}
-	if err := loadMeterObjects(&m.objects, nil); err != nil {
+	if err == nil {
+		err = spec.LoadAndAssign(&m.objects, nil)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("the meter cannot be loaded, which needs root: %w", err)
+	}
+	if m.arrivals, err = openArrivals(m.objects.Arrivals, m.objects.Times); err != nil {
+		m.Close()
+		return nil, err
 	}
 	for i, array := range []*ebpf.Map{m.objects.Departed, m.objects.Arrived} {
 		b, err := mapped(array, MaxStamps*8)
@@ -54,12 +66,13 @@ func NewMeter() (*Meter, error) {
 		}
 		m.memory[i] = b
 	}
-	m.departed = stamps(m.memory[0])
-	m.arrived = stamps(m.memory[1])
+	m.departed = words(m.memory[0], MaxStamps)
+	m.arrived = words(m.memory[1], MaxStamps)
 	return m, nil
 }
 
-func stamps(b []byte) []uint64 { return unsafe.Slice((*uint64)(unsafe.Pointer(&b[0])), MaxStamps) }
+// words are the values of a mapped array.
+func words(b []byte, n int) []uint64 { return unsafe.Slice((*uint64)(unsafe.Pointer(&b[0])), n) }
 
 // Close takes the meter away.
 func (m *Meter) Close() error {
@@ -72,7 +85,7 @@ func (m *Meter) Close() error {
 			errs = append(errs, unmap(b))
 		}
 	}
-	return errors.Join(append(errs, m.objects.Close())...)
+	return errors.Join(append(errs, m.arrivals.close(), m.objects.Close())...)
 }
 
 // Departure stamps what leaves by an interface of the calling thread's network

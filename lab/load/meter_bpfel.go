@@ -16,9 +16,11 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	meterMapArrivals        = "arrivals"
 	meterMapArrived         = "arrived"
 	meterMapCounts          = "counts"
 	meterMapDeparted        = "departed"
+	meterMapTimes           = "times"
 	meterProgMeterArriveTc  = "meter_arrive_tc"
 	meterProgMeterArriveXdp = "meter_arrive_xdp"
 	meterProgMeterDepart    = "meter_depart"
@@ -75,9 +77,11 @@ type meterProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type meterMapSpecs struct {
+	Arrivals *ebpf.MapSpec `ebpf:"arrivals"`
 	Arrived  *ebpf.MapSpec `ebpf:"arrived"`
 	Counts   *ebpf.MapSpec `ebpf:"counts"`
 	Departed *ebpf.MapSpec `ebpf:"departed"`
+	Times    *ebpf.MapSpec `ebpf:"times"`
 }
 
 // meterVariableSpecs contains global variables before they are loaded into the kernel.
@@ -106,16 +110,20 @@ func (o *meterObjects) Close() error {
 //
 // It can be passed to loadMeterObjects or ebpf.CollectionSpec.LoadAndAssign.
 type meterMaps struct {
+	Arrivals *ebpf.Map `ebpf:"arrivals"`
 	Arrived  *ebpf.Map `ebpf:"arrived"`
 	Counts   *ebpf.Map `ebpf:"counts"`
 	Departed *ebpf.Map `ebpf:"departed"`
+	Times    *ebpf.Map `ebpf:"times"`
 }
 
 func (m *meterMaps) Close() error {
 	return _MeterClose(
+		m.Arrivals,
 		m.Arrived,
 		m.Counts,
 		m.Departed,
+		m.Times,
 	)
 }
 

@@ -32,7 +32,7 @@ func TestMeterKnowsTestPackets(t *testing.T) {
 		for _, hook := range []Hook{HookXDP, HookTC} {
 			t.Run(tt.name+" by "+string(hook), func(t *testing.T) {
 				cable(t, func() error {
-					m := arrivals(t, hook)
+					m := arriving(t, hook)
 					s, err := OpenSender("v1")
 					opened(t, s, err)
 					// What is known for sure comes last: then all have been seen.

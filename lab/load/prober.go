@@ -44,7 +44,7 @@ func NewProber() (*Prober, error) {
 	if p.memory, err = mapped(p.objects.ProbeDeparted, MaxStamps*8); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	p.departed = stamps(p.memory)
+	p.departed = words(p.memory, MaxStamps)
 	return p, nil
 }
 

@@ -56,7 +56,7 @@ func TestProberIsTimed(t *testing.T) {
 	testutil.NeedRoot(t)
 	cable(t, func() error {
 		r := prober(t)
-		m := arrivals(t, HookXDP)
+		m := arriving(t, HookXDP)
 		if err := r.Target(0, "v1"); err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ func TestWorkOfWhatIsAttached(t *testing.T) {
 				if p, err := AttachedAt("v2", hook); err == nil {
 					t.Errorf("%v is at an interface where nothing is", p)
 				}
-				m := arrivals(t, hook)
+				m := arriving(t, hook)
 				p, err := AttachedAt("v2", hook)
 				if err != nil {
 					return err

@@ -6,7 +6,7 @@
 // any state: it answers SYN by SYN and ACK, and FIN by FIN and ACK. A second program
 // counts those answers where they arrive.
 
-#include "packets.h"
+#include "arrivals.h"
 
 #include <linux/pkt_cls.h>
 
@@ -111,6 +111,7 @@ static __always_inline bool back(const __u8 *data, const __u8 *end)
 	if (ip[6] != PROTOCOL_TCP || tcp[0] != 0 || tcp[1] != DISCARD)
 		return false;
 	count(tcp[13] & SYN ? ANSWER_SYN_BACK : ANSWER_FIN_BACK);
+	arrival();
 	return true;
 }
 

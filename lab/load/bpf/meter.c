@@ -6,7 +6,7 @@
 // packets that carry a sequence number; one at the receiver's device stamps them
 // again, counts all test packets, and drops them before any host answers.
 
-#include "packets.h"
+#include "arrivals.h"
 
 #include <linux/pkt_cls.h>
 
@@ -128,6 +128,7 @@ static __always_inline bool arrive(const __u8 *data, const __u8 *end)
 	if (!udp)
 		return false;
 	stamp(udp, end, &arrived);
+	arrival();
 	__u32 class = ((__u32)udp[1] - DISCARD) % CLASSES; // of an echo and behind a translator: any
 	__u64 *n = bpf_map_lookup_elem(&counts, &class);
 	if (n)
