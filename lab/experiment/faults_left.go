@@ -16,6 +16,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath/pinned"
 	"github.com/isthmus-net/isthmus/internal/driver"
+	"github.com/isthmus-net/isthmus/internal/kept"
 )
 
 // traces are what a host holds that a process may have made, in words.
@@ -70,7 +71,7 @@ func routing(handle *netlink.Handle, family int) (list []string, err error) {
 
 // kept is what lies in file systems for a successor.
 func (s *subject) kept() (list []string, err error) {
-	for _, pattern := range []string{"/run/isthmus/" + s.name + ".*", s.socket()} {
+	for _, pattern := range []string{filepath.Join(kept.Folder, s.name+".*"), s.stateFile("*", 1), s.socket()} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			return nil, err

@@ -57,7 +57,7 @@ func runGTPUThroughput(ctx context.Context, e *lab.Env) error {
 		title: "thousand packets per second at full load: median (lowest to highest slice)",
 		chart: "Thousand packets per second at full load",
 		notes: []string{
-			"Full load is 4 million packets a second, of which the generator sends what the machine allows; offered is the median of the slices of kernel forwarding.",
+			fullNote, "Offered is the median of the slices of kernel forwarding.",
 			bareNote("The bare hop"),
 			"Forwarding carries the terminal's packets as they are, without a tunnel.",
 		},

@@ -24,10 +24,10 @@ type instance struct {
 func (i instance) file() string   { return filepath.Join(i.dir, i.name+".toml") }
 func (i instance) socket() string { return filepath.Join(i.dir, i.name+".sock") }
 
-// configure writes a configuration with these sections, and has the node's shells ask this
-// Isthmus.
+// configure writes a configuration with these sections, which keep their state in the folder, and
+// has the node's shells ask this Isthmus.
 func (i instance) configure(sections string) error {
-	text := fmt.Appendf(nil, "[control]\nsocket = %q\n\n%s", i.socket(), sections)
+	text := fmt.Appendf(nil, "[control]\nsocket = %q\n\n%s", i.socket(), i.keeping(sections))
 	if err := os.WriteFile(i.file(), text, 0o644); err != nil {
 		return fmt.Errorf("the configuration of %s cannot be written: %w", i.name, err)
 	}
@@ -36,7 +36,10 @@ func (i instance) configure(sections string) error {
 
 // launch starts a process, which logs under that name, and does not wait for its service.
 func (i instance) launch(ctx context.Context, log string) (*lab.Proc, error) {
-	return i.node.Start(ctx, lab.Process{Name: log, Path: i.binary, Args: []string{"run", "-c", i.file()}})
+	return i.node.Start(ctx, lab.Process{
+		Name: log, Path: i.binary, Args: []string{"run", "-c", i.file()},
+		Env: []string{"STATE_DIRECTORY=" + i.dir}, // what is in no state_file is not left outside either
+	})
 }
 
 // run configures and launches.

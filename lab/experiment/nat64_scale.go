@@ -113,7 +113,7 @@ func (r *rig) flowRates(ctx context.Context, e *lab.Env, rep *report.Report, exp
 	}
 	rep.Notes = append(rep.Notes,
 		fmt.Sprintf("Ratios of rates are medians of the ratios of slices of %v that followed each other, %d rounds (lowest to highest).", loadSlice, rounds),
-		"Full load is 4 million packets a second, of which the generator sends what the machine allows.", bareNote("v6-v6"))
+		fullNote, bareNote("v6-v6"))
 	if rounds < longRun {
 		return nil
 	}

@@ -88,7 +88,7 @@ func (r *rig) rates(ctx context.Context, e *lab.Env, rep *report.Report, directi
 		for _, size := range sizes {
 			c := newRateCase(d, size)
 			e.Step("%s: %d rounds of %v on each way", c.label(), rounds, loadSlice)
-			err := r.rounds(ctx, c, rounds, func(p *rigPath) (rate, error) { return r.slice(p, d, size, fullLoad) })
+			err := r.rounds(ctx, c, rounds, func(p *rigPath) (rate, error) { return r.slice(p, d, size, p.way.fullLoad()) })
 			if err != nil {
 				return err
 			}

@@ -53,7 +53,7 @@ func manyHops(ctx context.Context, e *lab.Env, rep *report.Report, rounds int) (
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				r, _, err := h.slice(w, d, fullLoad)
+				r, _, err := h.slice(w, d, w.way.fullLoad())
 				if err != nil {
 					return err
 				}

@@ -62,7 +62,7 @@ func throughputTable(ctx context.Context, e *lab.Env, rep *report.Report, rounds
 		title: "thousand packets per second at full load: median (lowest to highest slice)",
 		chart: "Thousand packets per second at full load",
 		notes: []string{
-			"Full load is 4 million packets a second, of which the generator sends what the machine allows; offered is the median of the slices of kernel forwarding, tc and XDP.",
+			fullNote, "Offered is the median of the slices of kernel forwarding, tc and XDP.",
 			bareNote("The bare hop"),
 			"Each way has one destination, on the link of its router, whose neighbour it knows.",
 		},

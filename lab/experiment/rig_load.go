@@ -28,6 +28,22 @@ const (
 // same full queue.
 var fullLoad = load.Pace{Rate: 4e6, Batch: 64, Time: loadSlice}
 
+// userLoad is more than any program in user space carries. The kernel receives for those
+// in the generator's calls, so that what it cannot get rid of keeps them from their work.
+const userLoad = 1e6
+
+// fullLoad is that of a way.
+func (w way) fullLoad() load.Pace {
+	p := fullLoad
+	if w.userSpace() {
+		p.Rate = userLoad
+	}
+	return p
+}
+
+// fullNote says what full load is.
+var fullNote = fmt.Sprintf("Full load is %.0f million packets a second, of which the generator sends what the machine allows, and %.0f million where a program in user space forwards: that shares a processor with the generator, and carries less.", fullLoad.Rate/1e6, userLoad/1e6)
+
 // inTurn has each of n ways take its turn in each round. The order is drawn anew for each:
 // no one always follows the same.
 func inTurn(ctx context.Context, rounds, n int, slice func(round, at int) error) error {
