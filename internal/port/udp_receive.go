@@ -108,19 +108,16 @@ func (u *UDP) fill(n int) error {
 	}
 	r.filled, r.next, r.rest = got, 0, nil
 	if u.onError != nil && isReported(errno) {
-		u.onError()
+		u.onError() // about an earlier datagram, if not forged: it says nothing about the socket
 		return nil
 	}
 	switch errno {
 	case 0:
 		u.readCalls.Add(1)
 		return nil
-	case unix.ECONNREFUSED:
-		u.readRefusals()
-		return nil
-	case unix.EINTR, unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM, unix.EHOSTUNREACH, unix.ENETUNREACH:
+	case unix.EINTR, unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM, unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH:
 		// Interrupted, short of memory for a moment, or an ICMP error that
-		// concerns an earlier datagram: none says anything about the socket.
+		// nobody has asked for: none says anything about the socket.
 		return nil
 	}
 	return fmt.Errorf("cannot receive on UDP %s: %w", u.local, errno)

@@ -13,10 +13,10 @@ import (
 // OnRefusal has f told, of a socket over IPv4 and by the goroutine that reads, of each destination whose host says by
 // ICMP that no program has the port (RFC 1122 section 4.1.3.3), while [UDP.Refusals] is on.
 // It is called before the socket is read.
-func (u *UDP) OnRefusal(f func(to netip.AddrPort)) { u.onRefusal = f }
+func (u *UDP) OnRefusal(f func(to netip.AddrPort)) { u.onRefusal, u.onError = f, u.readRefusals }
 
-// Refusals switches that on or off. While it is on, news of one destination may have the
-// kernel refuse a datagram to another.
+// Refusals switches that on or off, behind an OnRefusal. While it is on, news of one destination may
+// have the kernel refuse a datagram to another.
 func (u *UDP) Refusals(on bool) error {
 	if !u.guard.enter() {
 		return ErrClosed
@@ -40,7 +40,8 @@ const (
 	extendedErrLen      = 16
 )
 
-// readRefusals takes the errors that are queued, up to a batch.
+// readRefusals takes the errors that are queued, up to a batch. The kernel queues all that ICMP reports, in the
+// room of what is received: those that are no refusals go, too.
 func (u *UDP) readRefusals() {
 	control := make([]byte, 256)
 	for range MaxBatch {
@@ -48,7 +49,7 @@ func (u *UDP) readRefusals() {
 		if err != nil {
 			return
 		}
-		if at, ok := to.(*unix.SockaddrInet4); ok && u.onRefusal != nil && isRefusal(control[:n]) {
+		if at, ok := to.(*unix.SockaddrInet4); ok && isRefusal(control[:n]) {
 			u.onRefusal(netip.AddrPortFrom(netip.AddrFrom4(at.Addr), uint16(at.Port)))
 		}
 	}
