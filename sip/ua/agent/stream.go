@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -29,6 +30,7 @@ const (
 	dialWithin  = 5 * time.Second
 	writeWithin = time.Second
 	idleAfter   = 5 * time.Minute
+	shortage    = 50 * time.Millisecond // no one is let in while the host has no room for connections
 )
 
 func (s *stream) close() {
@@ -113,8 +115,12 @@ func (a *Agent) broken(p *path, s *stream) {
 func (a *Agent) accept(p *path) {
 	for {
 		conn, err := p.tcp.Accept()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return
+		}
+		if err != nil { // such as too many open files, which passes
+			time.Sleep(shortage)
+			continue
 		}
 		from := conn.RemoteAddr().(*net.TCPAddr).AddrPort()
 		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
