@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -134,9 +133,6 @@ func (d *daemons) isthmus(node *lab.Node, role string) instance {
 // startIsthmus runs one role of Teredo from a configuration with that section.
 func (d *daemons) startIsthmus(ctx context.Context, node *lab.Node, role, section string) (*lab.Proc, error) {
 	i := d.isthmus(node, role)
-	if role == "relay" { // nothing is left outside
-		section = fmt.Sprintf("state_file = %q\n%s", filepath.Join(d.dir, i.name+".state"), section)
-	}
 	if err := i.configure(fmt.Sprintf("[[teredo_%s]]\nname = %q\n%s", role, node.Name(), section)); err != nil {
 		return nil, err
 	}

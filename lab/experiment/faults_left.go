@@ -69,9 +69,9 @@ func routing(handle *netlink.Handle, family int) (list []string, err error) {
 	return list, errors.Join(err, routesErr, rulesErr, answersErr)
 }
 
-// kept is what lies in file systems for a successor.
+// kept is what lies in file systems for a successor. A counter, which stays, is not looked at.
 func (s *subject) kept() (list []string, err error) {
-	for _, pattern := range []string{filepath.Join(kept.Folder, s.name+".*"), s.stateFile("*", 1), s.socket()} {
+	for _, pattern := range []string{filepath.Join(kept.Folder, s.name+".*"), s.stateFile("nat64", 1), s.stateFile("teredo_relay", 1), s.socket()} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			return nil, err

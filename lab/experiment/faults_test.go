@@ -35,9 +35,16 @@ func TestFaults(t *testing.T) {
 			ctx, e := testEnvOf(t, lab.Experiment{}) // needs no peers
 			form := shortFaults
 			form.ways = of.ways
+			kept := func() []string {
+				return machineState(t, "churn0", "churn1", "steady", natFaultsName+"-off", relayFaultsName+"-off")
+			}
+			before := kept()
 			all, err := campaigns(ctx, e, form, of.draw)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if after := kept(); !slices.Equal(before, after) {
+				t.Errorf("on the machine there was %q, and now there is %q", before, after)
 			}
 			rep := faultsReport(name, "", form, all)
 			if err := rep.WriteText(t.Output()); err != nil {

@@ -36,27 +36,29 @@ func TestStateStaysWithTheRun(t *testing.T) {
 // The machine's folders are an operator's: nothing in them comes or changes by an experiment.
 func TestStateOfTheMachineIsLeftAlone(t *testing.T) {
 	ctx, e := testEnv(t)
-	before := machineState(t)
+	before := machineState(t, "sgsn")
 	if _, err := loadsOf(ctx, e, isthmus, shortLoad.few, shortLoad.enough, 1); err != nil {
 		t.Fatal(err)
 	}
-	if after := machineState(t); !slices.Equal(before, after) {
+	if after := machineState(t, "sgsn"); !slices.Equal(before, after) {
 		t.Errorf("there was %q, and now there is %q", before, after)
 	}
 }
 
-// machineState lists the machine's files of state, with when they were written.
-func machineState(t *testing.T) (list []string) {
+// machineState lists the machine's files of state of instances, with when they were written.
+func machineState(t *testing.T, names ...string) (list []string) {
 	t.Helper()
 	testutil.NeedRoot(t)
-	for _, folder := range []string{kept.Folder, kept.StateFolder} {
-		files, err := filepath.Glob(filepath.Join(folder, "*.state"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, file := range files {
-			if info, err := os.Stat(file); err == nil {
-				list = append(list, file+" of "+info.ModTime().String())
+	for _, name := range names {
+		for _, folder := range []string{kept.Folder, kept.StateFolder} {
+			files, err := filepath.Glob(filepath.Join(folder, name+".*.state"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range files {
+				if info, err := os.Stat(file); err == nil {
+					list = append(list, file+" of "+info.ModTime().String())
+				}
 			}
 		}
 	}
