@@ -42,6 +42,7 @@ type DeviceSlot struct {
 	Ifindex uint32
 	Mac     [6]uint8
 	Flags   uint16
+	Mtu     uint32
 }
 
 // deviceSlots is a limit of the layout.
@@ -101,6 +102,10 @@ type Device struct {
 	// Partial reports that its frames may come from a sender on this machine that
 	// leaves checksums to hardware: a veth's do.
 	Partial bool
+	// MTU is the device's. A class of IPv4 destinations shares a next hop that has it, but not
+	// one with the MTU of a path that a single destination has taught; 0 is not known, and
+	// then it shares any.
+	MTU int
 }
 
 // Flags of a device.
@@ -135,11 +140,11 @@ func (c *controls) SetDevice(d Device) error {
 		return fmt.Errorf("interface %d cannot be in the fast path beside interface %d: their numbers differ by a multiple of %d, so leave one out of fast_path_devices", d.Index, other, deviceSlots)
 	}
 	flags := d.flags()
-	if slot.Ifindex == uint32(d.Index) && slot.Mac == [6]uint8(d.MAC) && slot.Flags == flags {
+	if slot.Ifindex == uint32(d.Index) && slot.Mac == [6]uint8(d.MAC) && slot.Flags == flags && slot.Mtu == uint32(d.MTU) {
 		return nil
 	}
 	atomic.StoreUint32(&slot.Ifindex, 0)
-	slot.Mac, slot.Flags = [6]uint8(d.MAC), flags
+	slot.Mac, slot.Flags, slot.Mtu = [6]uint8(d.MAC), flags, uint32(d.MTU)
 	atomic.StoreUint32(&slot.Ifindex, uint32(d.Index))
 	c.Bump()
 	return nil

@@ -62,6 +62,8 @@ type DeviceReport struct {
 	Hook Hook
 	// Egress reports that the program sees what leaves by the device.
 	Egress bool
+	// MTU is the device's, as it was at the last look.
+	MTU int
 	// Target reports that redirected packets may be sent into the device. Packets
 	// to another one belong to the engine.
 	Target bool

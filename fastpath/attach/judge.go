@@ -23,6 +23,7 @@ func (a *Attachment) judge() (lost *device) {
 			continue // it has just vanished; the next Sync removes it
 		}
 		d.look(a.isOwn)
+		p.report.MTU = d.mtu
 		if s.Place == pinned.PlaceEgress {
 			p.report.Warnings = a.egressWarnings(d)
 			continue

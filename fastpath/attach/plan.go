@@ -38,7 +38,7 @@ func Plan(o Config) ([]DeviceReport, error) {
 		}
 		reports = append(reports, DeviceReport{
 			Device: d.name, Index: d.index, Hook: plannedHook(r, o), Why: r.why,
-			Target: d.isTarget(r.xdp), Warnings: warnings,
+			MTU: d.mtu, Target: d.isTarget(r.xdp), Warnings: warnings,
 		})
 	}
 	return append(reports, view.left...), nil

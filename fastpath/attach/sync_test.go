@@ -186,3 +186,25 @@ func TestSyncAfterCloseDoesNothing(t *testing.T) {
 		t.Errorf("the program saw %d frames", got)
 	}
 }
+
+// The MTU of a device may change as long as it is attached to.
+func TestSyncTellsTheMTU(t *testing.T) {
+	w := newWire(t)
+	c := newCounter(t)
+	a := w.mustAttach(t, c.Programs, Config{Mode: fastpath.ModeTC})
+	for _, mtu := range []int{1500, 1400} {
+		w.Near.Do(t, func() error {
+			l, err := netlink.LinkByName("port")
+			if err != nil {
+				return err
+			}
+			return netlink.LinkSetMTU(l, mtu)
+		})
+		if _, err := w.sync(t, a); err != nil {
+			t.Fatal(err)
+		}
+		if r := only(t, a); r.MTU != mtu {
+			t.Errorf("the report says %d of an MTU of %d", r.MTU, mtu)
+		}
+	}
+}

@@ -44,6 +44,7 @@ struct device {
 	u32 ifindex; /* 0: none */
 	u8 mac[6];
 	u16 flags;
+	u32 mtu; /* 0: not told */
 };
 
 /* A range of IPv6 addresses, in words as they are loaded from a packet. */
@@ -59,7 +60,7 @@ struct address6 {
 /* A next hop by IPv4: of one destination, or of a class of them. */
 struct nexthop4 {
 	u64 generation;
-	u32 key;    /* destination, or class */
+	u32 key;    /* destination, or class; see fill4 */
 	be32 source; /* outer source address */
 	u64 mac0;   /* Ethernet header: destination and first bytes of source */
 	u32 mac1;   /* rest of source */

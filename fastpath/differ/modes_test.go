@@ -4,6 +4,7 @@ package differ_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -11,10 +12,13 @@ import (
 	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/fastpathtest"
 	"github.com/isthmus-net/isthmus/fastpath/runtest"
+	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/teredo"
 	"github.com/isthmus-net/isthmus/teredo/relay"
@@ -184,6 +188,64 @@ func TestRouteClasses(t *testing.T) {
 		clear(classes)
 		w.fast.Bump()
 	})
+}
+
+// A path MTU is of one destination, and a class of many: whoever makes the host believe in one
+// must not make packets to others too big.
+func TestAClassSharesNoPathMTU(t *testing.T) {
+	w := newWorld(t)
+	beside := netip.MustParseAddrPort("198.51.100.14:40007")
+	key := client(beside).As16()
+	if why := w.hot.Insert(&key, beside, w.instant(), time.Hour, false); why != 0 {
+		t.Fatalf("%s has no place: %d", beside, why)
+	}
+	w.ns.Do(t, func() error { return teachPathMTU(good.Addr(), 552) })
+	w.each(t, func(t *testing.T, r *runtest.Runner) {
+		stay(t)
+		at := int(good.Addr().As4()[0])<<8 | int(good.Addr().As4()[1])
+		w.fast.Routes4()[at] = 7
+		w.fast.Bump()
+		for range 2 { // asked for, and kept
+			w.expect(t, r, "to the one, small", to(good, udp, 64, 100), fastpath.Forward, encap)
+			w.expect(t, r, "to the one, large", to(good, udp, 64, 1000), fastpath.Punt, "too_big")
+		}
+		w.expect(t, r, "to another of its class, large", to(beside, udp, 64, 1000), fastpath.Forward, encap)
+		w.expect(t, r, "to another of its class again", to(beside, udp, 64, 1000), fastpath.Forward, encap)
+		clear(w.fast.Routes4())
+		w.fast.Bump()
+	})
+}
+
+// teachPathMTU has a router tell the host of what a path takes (RFC 792, RFC 1191 4).
+func teachPathMTU(to netip.Addr, mtu int) error {
+	socket, err := fastpathtest.PacketSocket(ports[0].name + "p")
+	if err != nil {
+		return err
+	}
+	defer unix.Close(socket)
+	quoted := udp4(netip.AddrPortFrom(relayIP, relayPort), netip.AddrPortFrom(to, 40000), 64, nil)
+	quoted[9] = unix.IPPROTO_ICMP // an echo reply, which needs no socket
+	clear(quoted[ip4Len:])
+	seal := func(b []byte, sum int) { binary.BigEndian.PutUint16(b[sum:], ^packet.Fold(packet.Sum(0, b))) }
+	clear(quoted[10:12])
+	seal(quoted[:ip4Len], 10)
+	message := append([]byte{3, 4, 0, 0, 0, 0, byte(mtu >> 8), byte(mtu)}, quoted...)
+	seal(message, 2)
+	outer := make([]byte, ip4Len)
+	outer[0], outer[3], outer[8], outer[9] = 0x45, byte(ip4Len+len(message)), 64, unix.IPPROTO_ICMP
+	copy(outer[12:], netip.MustParseAddr(ways[0].gateway).AsSlice())
+	copy(outer[16:], relayIP.AsSlice())
+	seal(outer, 10)
+	if _, err := unix.Write(socket, ethernet(etherIPv4, append(outer, message...))); err != nil {
+		return err
+	}
+	for end := time.Now().Add(testutil.Patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		routes, err := netlink.RouteGet(to.AsSlice())
+		if err != nil || len(routes) == 1 && routes[0].MTU == mtu {
+			return err
+		}
+	}
+	return fmt.Errorf("the host did not learn the MTU of the path to %s", to)
 }
 
 // A next hop is as old as its generation.

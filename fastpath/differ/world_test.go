@@ -115,7 +115,7 @@ func newWorldOf(t testing.TB, buckets int, change ...func(*teredobpf.Settings, *
 	w.change = change
 	w.settle()
 	for _, p := range ports[:4] {
-		if err := fast.SetDevice(fastpath.Device{Index: p.index, MAC: p.mac, Frames: true, Packets: true, Whole: true}); err != nil {
+		if err := fast.SetDevice(fastpath.Device{Index: p.index, MAC: p.mac, Frames: true, Packets: true, Whole: true, MTU: p.mtu}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -37,7 +37,8 @@ func (m *marks4) has(i int) bool { return m[i/64]&(1<<(i%64)) != 0 }
 func (m *marks4) clear() { *m = marks4{} }
 
 // hop4 is all of a route that decides on the answer of a look-up: routes with
-// equal hops may share a class.
+// equal hops may share a class. What the kernel has learnt of the path to a single
+// destination decides, too, and programs see to it that a class never has that.
 type hop4 struct {
 	link    uint32
 	via     netip.Addr
@@ -101,6 +102,8 @@ func parseRoute4(data []byte) (route4, bool) {
 			r.hop.source, _ = netip.AddrFromSlice(value)
 		case unix.RTA_METRICS:
 			r.hop.metrics = string(value)
+			// Its MTU is not that of the device, by which programs tell what a class may share.
+			plain = plain && !locksMTU(value)
 		case unix.RTA_MULTIPATH, unix.RTA_ENCAP:
 			plain = false
 		}
@@ -108,6 +111,17 @@ func parseRoute4(data []byte) (route4, bool) {
 	r.dst &= uint32(0xffffffff << (32 - uint(r.bits)))
 	r.single = plain && r.hop.link != 0 && r.hop.via.IsValid()
 	return r, true
+}
+
+// locksMTU reports whether metrics say that the MTU is the route's own, whatever paths have
+// taught.
+func locksMTU(metrics []byte) bool {
+	for metric, value := range netattr.All(metrics) {
+		if metric == unix.RTAX_LOCK && len(value) >= 4 {
+			return binary.NativeEndian.Uint32(value)&(1<<unix.RTAX_MTU) != 0
+		}
+	}
+	return false
 }
 
 // parseVia reads a gateway of another family: the family in two octets, then the

@@ -24,7 +24,8 @@ type Table interface {
 	Bump()
 	// Routes4 is one class for each /16 of the IPv4 Internet, 65536 bytes: 0 for
 	// "look each destination up", else all destinations in it have the same next
-	// hop as all other destinations of that class. The follower alone writes it.
+	// hop as all other destinations of that class, but for the MTU of its path. The follower
+	// alone writes it.
 	Routes4() []byte
 	// Neighbours lists the next hops in use.
 	Neighbours() ([]fastpath.NextHop, error)

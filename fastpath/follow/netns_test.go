@@ -134,6 +134,17 @@ func TestClassesFollowRoutes(t *testing.T) {
 	if a, b := f.class("203.0.113.1"), f.class("203.1.0.1"); a != 0 || b == 0 {
 		t.Errorf("with a more specific route inside, the /16 has class %d, that beside it %d", a, b)
 	}
+	for locked, prefix := range map[bool]string{false: "198.48.0.0/15", true: "198.50.0.0/15"} {
+		f.ns.Do(t, func() error {
+			r := routeTo(prefix, "192.0.2.2")
+			r.MTU, r.MTULock = 1400, locked
+			return netlink.RouteAdd(r)
+		})
+	}
+	f.quiet()
+	if a, b := f.class("198.48.0.1"), f.class("198.50.0.1"); a == 0 || b != 0 {
+		t.Errorf("with an MTU the /16 has class %d, with one that is locked %d", a, b)
+	}
 	f.ns.Do(t, func() error { return netlink.RuleAdd(policyRule(netlink.FAMILY_V4)) })
 	f.await("all classes to go", func() bool { return f.class("198.18.0.1") == 0 })
 	f.quiet()

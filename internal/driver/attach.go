@@ -290,6 +290,7 @@ func (f *Driver) target(d *attach.DeviceReport) (slow, err error) {
 	}
 	return slow, f.forward.SetDevice(fastpath.Device{
 		Index: d.Index, MAC: mac, Frames: xdp && d.Target, Packets: !xdp && d.Target, Whole: veth, Partial: veth,
+		MTU: d.MTU,
 	})
 }
 

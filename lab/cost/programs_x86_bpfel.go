@@ -126,6 +126,7 @@ type programsRelaySettings struct {
 		Ifindex uint32
 		Mac     [6]uint8
 		Flags   uint16
+		Mtu     uint32
 	}
 }
 

@@ -34,6 +34,7 @@ type teredoDevice struct {
 	Ifindex uint32
 	Mac     [6]uint8
 	Flags   uint16
+	Mtu     uint32
 }
 
 type teredoFeatures struct {

@@ -36,6 +36,7 @@ type nat64Device struct {
 	Ifindex uint32
 	Mac     [6]uint8
 	Flags   uint16
+	Mtu     uint32
 }
 
 type nat64Hook uint32

@@ -24,6 +24,7 @@ type siitDevice struct {
 	Ifindex uint32
 	Mac     [6]uint8
 	Flags   uint16
+	Mtu     uint32
 }
 
 type siitHook uint32
