@@ -168,6 +168,56 @@ func TestVRFIsKept(t *testing.T) {
 	})
 }
 
+// TestReturnOfVRFIsHeard: a device whose VRF has been gone for long, so that it is tried once a minute, is in the one that
+// is made again as soon as the kernel tells of that, and not behind the rest of the minute.
+func TestReturnOfVRFIsHeard(t *testing.T) {
+	ns := testutil.NewNetns(t)
+	ns.AddVRF(t, "red", 100)
+	ns.Do(t, func() error {
+		h, err := port.OpenHost()
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		d, err := OpenDevice(h, DeviceConfig{TUN: port.TUNConfig{Name: "kept", MTU: 1400}, VRF: "red"}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return err
+		}
+		defer d.End(false)
+		k := NewKeeper(h, KeptDevice{Name: d.Name(), Index: d.Index()}, d.log)
+		red, err := netlink.LinkByName("red")
+		if err != nil || netlink.LinkDel(red) != nil {
+			return errors.Join(err, errors.New("the VRF stays"))
+		}
+		now := time.Now()
+		for wait := time.Duration(0); wait < last; now = now.Add(wait) {
+			wait = k.look(now, false)
+		}
+		changes, err := port.Watch(t.Context())
+		if err != nil {
+			return err
+		}
+		again := &netlink.Vrf{LinkAttrs: netlink.LinkAttrs{Name: "red"}, Table: 200}
+		if err := netlink.LinkAdd(again); err != nil {
+			return err
+		}
+		for c := range changes {
+			if c.Kind == port.LinkChanged && c.Link == again.Index {
+				if !k.concerns(c) {
+					t.Error("that there is a VRF again concerns nobody")
+				}
+				break
+			}
+		}
+		k.look(now.Add(-last+time.Second), true)
+		awaitPlace(t, "the VRF is back", "kept", placed{vrf: "red", up: true})
+		if k.concerns(port.Change{Kind: port.LinkChanged, Link: again.Index}) {
+			t.Error("what becomes of a VRF that is not missed concerns the device")
+		}
+		return nil
+	})
+}
+
 // TestVRFOfNoUse says what is wrong with a name.
 func TestVRFOfNoUse(t *testing.T) {
 	testutil.NewNetns(t).Do(t, func() error {

@@ -96,7 +96,10 @@ func (h *Host) Concerns(c Change) bool {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if c.Kind != RouteChanged {
+	switch {
+	case c.Kind == LinkChanged && len(h.shut) > 0:
+		return true // a VRF that comes back has another index, and only its name says that it is the one
+	case c.Kind != RouteChanged:
 		return h.links[c.Link] > 0
 	}
 	if h.destinations[c.Dst.Masked()] > 0 {
