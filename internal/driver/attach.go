@@ -117,12 +117,13 @@ func (f *Driver) settle() {
 // switches the forwarding of IPv4 off for the host switches it off there, too.
 func (f *Driver) keepForwarding() {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + f.tunnel.name + "/forwarding")
-	if err != nil || strings.TrimSpace(string(text)) != "0" {
+	if err != nil {
 		return
 	}
-	if err := f.host.ForwardIPv4(f.tunnel.name); err != nil {
-		f.warnOnce("packets go to the engine: " + err.Error())
+	if strings.TrimSpace(string(text)) == "0" {
+		err = f.host.ForwardIPv4(f.tunnel.name)
 	}
+	f.warnWhile(aboutForwarding, "packets go to the engine", err)
 }
 
 // attachConfig says what is to be attached where.
@@ -163,14 +164,14 @@ func (f *Driver) attach(as attach.Config) {
 	a, err := attach.Attach(f.table.Programs(), as)
 	if err != nil {
 		f.Note(func(v *Status) { v.Path, v.Why, v.Devices, v.Slow = EnginePath, err.Error(), nil, nil })
-		f.warnOnce("the fast path cannot be attached, so the engine carries all packets: " + err.Error())
+		f.warnWhile(aboutPath, "the fast path cannot be attached, so the engine carries all packets", err)
 		return
 	}
 	f.mu.Lock()
 	f.attachment, f.attachedAs = a, as
 	f.mu.Unlock()
 	f.retarget()
-	f.warned = ""
+	f.forgetTold(aboutPath, aboutDevices)
 	path, why, devices := f.publish()
 	f.log.Info("the fast path is attached", "path", path, "devices", devices, "why", why)
 	f.warnOfDevices()
@@ -219,9 +220,7 @@ func (f *Driver) Detach(why string) {
 func (f *Driver) sync() {
 	before, slow := f.inTC(), f.slow
 	changed, err := f.attachment.Sync()
-	if err != nil {
-		f.warnOnce("the fast path cannot be brought in step with the devices: " + err.Error())
-	}
+	f.warnWhile(aboutDevices, "the fast path cannot be brought in step with the devices", err)
 	f.retarget() // a new link-layer address changes no report
 	if f.inTC() && !before {
 		if f.steering != nil {
@@ -315,19 +314,41 @@ func (f *Driver) warnSkipped(found []bypass.Finding, unsure error) {
 	}
 }
 
+// topic is what is logged once about. Each remembers its own last words: of two problems that
+// stay, one would else make the other news, for ever.
+type topic int
+
+const (
+	aboutPath       topic = iota // which way packets take
+	aboutDevices                 // devices that the fast path is not in step with
+	aboutForwarding              // of the instance's own device
+	aboutSteering
+)
+
 // tellOnce logs why the engine is alone, when it changes.
 func (f *Driver) tellOnce(why string) {
-	if f.warned != why {
-		f.warned = why
+	if f.told[aboutPath] != why {
+		f.told[aboutPath] = why
 		f.log.Info("the engine carries all packets", "why", why)
 	}
 }
 
-// warnOnce logs a problem that stays the same once.
-func (f *Driver) warnOnce(text string) {
-	if f.warned != text {
-		f.warned = text
+// warnWhile logs a problem that stays the same once, and again when it has been gone.
+func (f *Driver) warnWhile(about topic, what string, err error) {
+	if err == nil {
+		f.forgetTold(about)
+		return
+	}
+	if text := what + ": " + err.Error(); f.told[about] != text {
+		f.told[about] = text
 		f.log.Warn(text)
+	}
+}
+
+// forgetTold makes anything about these news.
+func (f *Driver) forgetTold(about ...topic) {
+	for _, one := range about {
+		delete(f.told, one)
 	}
 }
 

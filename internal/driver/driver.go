@@ -121,7 +121,7 @@ type Driver struct {
 	follower *follow.Follower
 	followed chan struct{} // closed at the end of the follower
 	unfollow context.CancelFunc
-	warned   string            // what was logged last, so that it is logged once
+	told     map[topic]string  // what was logged last, so that it is logged once
 	skips    string            // likewise
 	slow     map[string]string // likewise, by device
 	host     *port.Host
@@ -173,7 +173,7 @@ func New(role Role, cfg Config, log *slog.Logger) *Driver {
 	}
 	role.Packets = cmp.Or(role.Packets, "redirected packets")
 	return &Driver{
-		role: role, log: log, cfg: cfg, woken: make(chan struct{}, 1), nudged: make(chan struct{}, 1),
+		role: role, log: log, cfg: cfg, told: make(map[topic]string), woken: make(chan struct{}, 1), nudged: make(chan struct{}, 1),
 		view: Status{Path: EnginePath, Keeps: role.Keeps},
 	}
 }

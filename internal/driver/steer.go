@@ -28,15 +28,15 @@ func (f *Driver) steer(cfg *Config, moved bool) {
 	s := f.role.Steer()
 	if s == nil {
 		f.unsteer()
+		f.forgetTold(aboutSteering)
 		return
 	}
 	if f.steering != nil && slices.Equal(f.steered, cfg.Devices) {
 		if !moved {
 			return
 		}
-		if _, err := f.steering.Sync(); err != nil {
-			f.warnOnce("packets to the pool's addresses of this host are not led to the engine by every device: " + err.Error())
-		}
+		_, err := f.steering.Sync()
+		f.warnWhile(aboutSteering, "packets to the pool's addresses of this host are not led to the engine by every device", err)
 		return
 	}
 	f.unsteer()
@@ -44,8 +44,8 @@ func (f *Driver) steer(cfg *Config, moved bool) {
 		Name: f.steerName(), Whose: f.role.Name, Mode: fastpath.ModeTC, Devices: cfg.Devices, Exclude: []int{f.tunnel.index},
 		Kin: attach.ProgramIDs(f.table.Programs(), f.pins),
 	})
+	f.warnWhile(aboutSteering, "packets to the pool's addresses of this host cannot be led to the engine", err)
 	if err != nil {
-		f.warnOnce("packets to the pool's addresses of this host cannot be led to the engine: " + err.Error())
 		return
 	}
 	f.steering, f.steered = a, slices.Clone(cfg.Devices)
