@@ -22,4 +22,22 @@ func TestRates(t *testing.T) {
 	if diff := cmp.Diff(map[string]float64{"fast": 25_000, "engine": 1}, f.Status().Rates); diff != "" {
 		t.Errorf("rates (-want +got):\n%s", diff)
 	}
+
+	// Of counts that cannot be read there is nothing, once, and then all again.
+	f.measure(start.Add(3*time.Second), map[string]uint64{"fast": 0, "engine": 9})
+	if diff := cmp.Diff(map[string]float64{"fast": 25_000, "engine": 1}, f.Status().Rates); diff != "" {
+		t.Errorf("rates with less than there was (-want +got):\n%s", diff)
+	}
+	f.measure(start.Add(4*time.Second), map[string]uint64{"fast": 1_070_000, "engine": 10})
+	if diff := cmp.Diff(map[string]float64{"fast": 10_000, "engine": 1}, f.Status().Rates); diff != "" {
+		t.Errorf("rates behind that (-want +got):\n%s", diff)
+	}
+
+	// What has begun again stays low.
+	for i, n := range []uint64{100, 200, 300} {
+		f.measure(start.Add(time.Duration(5+i)*time.Second), map[string]uint64{"fast": n, "engine": 10 + n})
+	}
+	if diff := cmp.Diff(map[string]float64{"fast": 100, "engine": 100}, f.Status().Rates); diff != "" {
+		t.Errorf("rates of counts that have begun again (-want +got):\n%s", diff)
+	}
 }

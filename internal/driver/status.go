@@ -148,18 +148,35 @@ func (f *Driver) Collect(emit func(role.Metric)) {
 
 // meter turns counts into rates.
 type meter struct {
-	at    time.Time
-	total map[string]uint64
+	at      time.Time
+	total   map[string]uint64
+	doubted bool // a later look had less
 }
 
-// measure makes the rates of the time since the last call.
+// exceeds reports whether there was more of something than there is now.
+func (m *meter) exceeds(total map[string]uint64) bool {
+	for name, n := range total {
+		if n < m.total[name] {
+			return true
+		}
+	}
+	return false
+}
+
+// measure makes the rates of the time since the last call. One that finds less than before
+// could not read all, so it does not count; the second in a row begins again.
 func (f *Driver) measure(now time.Time, total map[string]uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	last := f.meter
-	f.meter = meter{now, total}
+	fallen := last.exceeds(total)
+	if fallen && !last.doubted {
+		f.meter.doubted = true
+		return
+	}
+	f.meter = meter{at: now, total: total}
 	seconds := now.Sub(last.at).Seconds()
-	if last.at.IsZero() || seconds <= 0 {
+	if fallen || last.at.IsZero() || seconds <= 0 {
 		return
 	}
 	rates := make(map[string]float64, len(total))
