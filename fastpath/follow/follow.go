@@ -180,7 +180,11 @@ func (f *Follower) Run(ctx context.Context) error {
 		f.prober.close()
 	}()
 	for ctx.Err() == nil {
-		if err := f.step(ctx); err != nil {
+		err := f.step(ctx)
+		if ctx.Err() != nil {
+			break // it may be what has failed the step, and classes and next hops stay as good as they were
+		}
+		if err != nil {
 			f.forgetAll(time.Now())
 			f.bump(time.Now())
 			return fmt.Errorf("cannot follow routes and neighbours any more: %w", err)

@@ -3,10 +3,12 @@
 package follow
 
 import (
+	"context"
 	"net/netip"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/fastpath"
@@ -170,5 +172,31 @@ func TestPublishSparesWhatChanged(t *testing.T) {
 	}
 	if f.firstDirty.IsZero() || f.recountAt().Before(failed.Add(retryClasses)) {
 		t.Error("a count that failed is not tried again later")
+	}
+}
+
+// endingTable ends its follower at the first bump.
+type endingTable struct {
+	*fakeTable
+	end func()
+}
+
+func (e *endingTable) Bump() { e.end() }
+
+// TestEndIsNoFailure ends a follower while it reads the events that came during a count of
+// classes. What wakes it for the end must not be taken for a failure: a successor goes on with
+// the classes.
+func TestEndIsNoFailure(t *testing.T) {
+	stage := newStage(t)
+	f := stage.follower
+	ctx, cancel := context.WithCancel(t.Context())
+	f.table = &endingTable{stage.table, func() {
+		cancel()
+		f.wake()
+	}}
+	f.jobs <- snapshot4{of: make([]uint32, slots4)}
+	stage.ns.Do(t, func() error { return netlink.RouteAdd(routeTo("2001:db8:2::/48", "2001:db8:1::2")) })
+	if err := f.Run(ctx); err != nil {
+		t.Errorf("the end is called a failure: %v", err)
 	}
 }
