@@ -23,8 +23,8 @@ func (c *LabCompareCmd) Validate() error {
 	return nil
 }
 
-// Run prints the ratios that differ. They are an error, so that a script need not read
-// the table.
+// Run prints the ratios that differ, and what only one set has. Both are an error, so that a
+// script need not read the table.
 func (c *LabCompareCmd) Run(to streams) error {
 	first, err := gather(c.First, to)
 	if err != nil {
@@ -42,7 +42,7 @@ func (c *LabCompareCmd) Run(to streams) error {
 	if err := table.WriteText(to.out); err != nil {
 		return err
 	}
-	if len(table.Rows) > 0 {
+	if !compared.Alike(c.Within / 100) {
 		return quietError(exitFailed)
 	}
 	return nil

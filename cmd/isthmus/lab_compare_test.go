@@ -11,16 +11,22 @@ import (
 )
 
 func TestLabCompare(t *testing.T) {
-	folder := func(experiment string, ratio float64) string {
-		dir := t.TempDir()
-		r := &labreport.Report{Experiment: experiment, Title: "Demo", Figures: []labreport.Figure{
-			{Name: "tc / forwarding", Decimals: 2, Isthmus: labreport.Measured(ratio)},
-		}}
+	write := func(dir string, r *labreport.Report) string {
+		r.Title = "Demo"
 		if err := r.WriteFiles(filepath.Join(dir, "monday")); err != nil {
 			t.Fatal(err)
 		}
 		return dir
 	}
+	ratio := func(name string, value float64) labreport.Figure {
+		return labreport.Figure{Name: name, Decimals: 2, Isthmus: labreport.Measured(value)}
+	}
+	folder := func(experiment string, value float64) string {
+		return write(t.TempDir(), &labreport.Report{Experiment: experiment, Figures: []labreport.Figure{ratio("tc / forwarding", value)}})
+	}
+	two := write(t.TempDir(), &labreport.Report{Experiment: "demo", Figures: []labreport.Figure{ratio("tc / forwarding", 1), ratio("XDP / forwarding", 1)}})
+	wrong := write(t.TempDir(), &labreport.Report{Experiment: "demo", Figures: []labreport.Figure{ratio("tc / forwarding", 1)}, Faults: []string{"XDP passed nothing"}})
+	more := write(folder("demo", 1), &labreport.Report{Experiment: "tour"})
 	one, near, far, other, missing := folder("demo", 1), folder("demo", 1.1), folder("demo", 1.3), folder("else", 1), t.TempDir()
 	for _, c := range []struct {
 		situation string
@@ -31,6 +37,10 @@ func TestLabCompare(t *testing.T) {
 		{"alike", []string{one, near}, 0, "0 of 1 median ratios are more than 15 % apart"},
 		{"apart", []string{one, far}, exitFailed, "demo: tc / forwarding"},
 		{"a bound of one's own", []string{one, near, "--within", "5"}, exitFailed, "10 %"},
+		{"a ratio that has vanished", []string{two, one}, exitFailed, "In one of the two alone: demo: XDP / forwarding."},
+		{"an experiment that has vanished", []string{more, one}, exitFailed, "In one of the two alone: tour."},
+		{"one that the first did not have", []string{one, more}, exitFailed, "In one of the two alone: tour."},
+		{"wrong behaviour", []string{one, wrong}, exitFailed, "demo, second run: wrong: XDP passed nothing"},
 		{"no experiment in common", []string{one, other}, exitFailed, "no ratio in common"},
 		{"no results", []string{one, missing}, exitFailed, "there are no results below"},
 		{"no folder", []string{one, filepath.Join(missing, "x")}, exitUsage, "there is no folder"},

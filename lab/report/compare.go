@@ -35,6 +35,8 @@ type Comparison struct {
 	Alone []string
 	// Beside reports which runs were made beside other load.
 	Beside []string
+	// Wrong reports what behaved wrongly in which run.
+	Wrong []string
 }
 
 // Compare compares the newest run of each experiment in two sets, which are ordered as
@@ -48,14 +50,28 @@ func Compare(first, second []Run) *Comparison {
 			c.Alone = append(c.Alone, name)
 			continue
 		}
-		for set, r := range []*Report{x, y} {
-			if r.Beside != "" {
-				c.Beside = append(c.Beside, fmt.Sprintf("%s, %s run: %s", name, []string{"first", "second"}[set], r.Beside))
-			}
-		}
+		c.tell(name+", first run: ", x)
+		c.tell(name+", second run: ", y)
 		c.compare(name, x.ratios(), y.ratios())
 	}
 	return c
+}
+
+// tell notes what does not show in the ratios of a run.
+func (c *Comparison) tell(which string, r *Report) {
+	if r.Beside != "" {
+		c.Beside = append(c.Beside, which+r.Beside)
+	}
+	for _, fault := range r.Faults {
+		c.Wrong = append(c.Wrong, which+"wrong: "+fault)
+	}
+}
+
+// Alike reports whether both sets say the same. What has vanished from one of them does not: a
+// way that passes nothing has no ratio.
+func (c *Comparison) Alike(share float64) bool {
+	apart := func(d Difference) bool { return d.Apart() > share }
+	return len(c.Alone) == 0 && len(c.Wrong) == 0 && !slices.ContainsFunc(c.Ratios, apart)
 }
 
 // newest is the first run of each experiment.
@@ -119,7 +135,7 @@ func (r *Report) ratios() map[string]Figure {
 // Table lists the ratios that are farther apart than share, with the lowest and highest
 // samples of each run: a figure that is as wide within a run is not known better.
 func (c *Comparison) Table(share float64) Table {
-	t := Table{Columns: []string{"figure", "first run", "second run", "apart"}, Notes: c.Beside}
+	t := Table{Columns: []string{"figure", "first run", "second run", "apart"}, Notes: slices.Concat(c.Beside, c.Wrong)}
 	for _, d := range c.Ratios {
 		if apart := d.Apart(); apart > share {
 			text := fmt.Sprintf("%.0f %%", 100*apart)
@@ -131,7 +147,7 @@ func (c *Comparison) Table(share float64) Table {
 	}
 	t.Title = fmt.Sprintf("%d of %d median ratios are more than %.0f %% apart", len(t.Rows), len(c.Ratios), 100*share)
 	if len(c.Alone) > 0 {
-		t.Notes = append(slices.Clip(t.Notes), "In one of the two alone: "+strings.Join(c.Alone, "; ")+".")
+		t.Notes = append(t.Notes, "In one of the two alone: "+strings.Join(c.Alone, "; ")+".")
 	}
 	return t
 }
