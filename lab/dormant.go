@@ -18,7 +18,7 @@ const (
 // Dormant has an interface wait for something, as a radio does for its network, or be done with that: the kernel
 // then tells all programs at once that the link does not work, or does. Its addresses stay.
 func (n *Node) Dormant(iface string, dormant bool) error {
-	link, err := n.handle.LinkByName(iface)
+	link, err := n.kernel.LinkByName(iface)
 	if err != nil {
 		return err
 	}

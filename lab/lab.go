@@ -47,7 +47,8 @@ type Lab struct {
 	procs   []*Proc
 	closers []func() error // captures and wires, closed before the nodes
 	macs    uint16
-	wires   int // wires made so far
+	wires   int            // wires made so far
+	steps   sync.WaitGroup // of drawing, which are under way
 	closing sync.Once
 	closed  error
 }
@@ -158,6 +159,9 @@ func (l *Lab) remove() error {
 	if l.err == nil {
 		l.err = errors.New("the lab is closed")
 	}
+	l.mu.Unlock()
+	l.steps.Wait() // what is being made is there, and goes with the rest
+	l.mu.Lock()
 	procs, closers := l.procs, l.closers
 	l.mu.Unlock()
 
@@ -172,12 +176,23 @@ func (l *Lab) remove() error {
 	}
 	l.mu.Lock()
 	for _, n := range l.nodes {
-		n.release()
+		n.kernel.close()
 	}
 	state := l.state
 	l.mu.Unlock()
 	errs = append(errs, removeRun(filepath.Dir(l.dir), state))
 	return errors.Join(errs...)
+}
+
+// begin begins a step, unless something failed or the lab is closed. A lab that closes waits for
+// the end of each step; one within another that can no longer begin fails, and with it the outer.
+func (l *Lab) begin() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil {
+		l.steps.Add(1)
+	}
+	return l.err
 }
 
 // fail keeps the first failure.

@@ -37,14 +37,16 @@ func (l *Lab) link(a *Node, ifaceA string, b *Node, ifaceB string) error {
 			return fmt.Errorf("%q is no interface name: use 1 to %d characters", name, maxInterfaceName)
 		}
 	}
-	if a.ns == nil || b.ns == nil {
-		return errors.New("one of the nodes does not exist")
+	far, err := b.kernel.namespace()
+	if err != nil {
+		return err
 	}
-	if err := a.handle.LinkAdd(&netlink.Veth{
+	defer far.Close()
+	if err := a.kernel.LinkAdd(&netlink.Veth{
 		LinkAttrs:        netlink.LinkAttrs{Name: ifaceA, HardwareAddr: l.nextMAC()},
 		PeerName:         ifaceB,
 		PeerHardwareAddr: l.nextMAC(),
-		PeerNamespace:    netlink.NsFd(int(b.ns.Fd())),
+		PeerNamespace:    netlink.NsFd(int(far.Fd())),
 	}); err != nil {
 		return err
 	}
@@ -65,20 +67,20 @@ func (n *Node) portName(name string) string {
 
 // plug puts an end into its bridge, if the node is one, and switches it on.
 func (n *Node) plug(iface string) error {
-	link, err := n.handle.LinkByName(iface)
+	link, err := n.kernel.LinkByName(iface)
 	if err != nil {
 		return err
 	}
 	if n.bridge {
-		br, err := n.handle.LinkByName(bridgeName)
+		br, err := n.kernel.LinkByName(bridgeName)
 		if err != nil {
 			return err
 		}
-		if err := n.handle.LinkSetMaster(link, br); err != nil {
+		if err := n.kernel.LinkSetMaster(link, br); err != nil {
 			return err
 		}
 	}
-	return n.handle.LinkSetUp(link)
+	return n.kernel.LinkSetUp(link)
 }
 
 // awaitCarrier waits until the kernel has noticed the carrier and, where there
@@ -87,12 +89,15 @@ func (n *Node) plug(iface string) error {
 func (n *Node) awaitCarrier(iface string) error {
 	deadline := time.Now().Add(linkReady)
 	for {
-		link, err := n.handle.LinkByName(iface)
+		link, err := n.kernel.LinkByName(iface)
 		if err != nil {
 			return err
 		}
 		if link.Attrs().OperState == netlink.OperUp && (n.bridge || n.inner || n.hasLinkLocal(link)) {
 			return nil
+		}
+		if err := n.lab.Err(); err != nil {
+			return err
 		}
 		if time.Now().After(deadline) {
 			return fmt.Errorf("interface %s did not come up within %v", iface, linkReady)
@@ -112,7 +117,7 @@ func (n *Node) awaitAddress(link netlink.Link, want *netlink.Addr) error {
 	}
 	deadline := time.Now().Add(linkReady)
 	for {
-		addrs, err := n.handle.AddrList(link, netlink.FAMILY_V6)
+		addrs, err := n.kernel.AddrList(link, netlink.FAMILY_V6)
 		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return err
 		}
@@ -120,6 +125,9 @@ func (n *Node) awaitAddress(link netlink.Link, want *netlink.Addr) error {
 			if a.IP.Equal(want.IP) && a.Flags&unix.IFA_F_TENTATIVE == 0 {
 				return nil
 			}
+		}
+		if err := n.lab.Err(); err != nil {
+			return err
 		}
 		if time.Now().After(deadline) {
 			return fmt.Errorf("it was not usable within %v", linkReady)
@@ -129,7 +137,7 @@ func (n *Node) awaitAddress(link netlink.Link, want *netlink.Addr) error {
 }
 
 func (n *Node) hasLinkLocal(link netlink.Link) bool {
-	addrs, err := n.handle.AddrList(link, netlink.FAMILY_V6)
+	addrs, err := n.kernel.AddrList(link, netlink.FAMILY_V6)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return false
 	}

@@ -3,7 +3,6 @@
 package lab
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -39,8 +38,7 @@ var quietSysctls = [][2]string{
 type Node struct {
 	lab    *Lab
 	name   string
-	ns     *os.File
-	handle *netlink.Handle
+	kernel Kernel
 	bridge bool
 	ports  int  // ports of a bridge named so far
 	inner  bool // the middle of a wire: no IP, and nothing for people
@@ -51,7 +49,8 @@ func (l *Lab) Node(name string) *Node { return l.node(name, false) }
 
 func (l *Lab) node(name string, inner bool) *Node {
 	n := &Node{lab: l, name: name, inner: inner}
-	if l.Err() == nil {
+	if l.begin() == nil {
+		defer l.steps.Done()
 		l.fail(n.create())
 	}
 	return n
@@ -66,10 +65,10 @@ func (l *Lab) Bridge(name string) *Node {
 		// Snooping delays neighbour discovery, which is multicast.
 		off := false
 		br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName, HardwareAddr: l.nextMAC()}, MulticastSnooping: &off}
-		if err := n.handle.LinkAdd(br); err != nil {
+		if err := n.kernel.LinkAdd(br); err != nil {
 			return err
 		}
-		return n.handle.LinkSetUp(br)
+		return n.kernel.LinkSetUp(br)
 	})
 	return n
 }
@@ -92,13 +91,10 @@ func (n *Node) create() error {
 	if err != nil {
 		return err
 	}
-	handle, err := netlink.NewHandleAt(netns.NsHandle(ns.Fd()), unix.NETLINK_ROUTE)
-	if err != nil {
-		ns.Close()
+	if err := n.kernel.open(ns); err != nil {
 		return fmt.Errorf("node %s: %w", n.name, err)
 	}
 	l.mu.Lock()
-	n.ns, n.handle = ns, handle
 	if n.inner {
 		l.state.Inner = append(l.state.Inner, n.name)
 	} else {
@@ -117,21 +113,14 @@ func (n *Node) create() error {
 	return n.setUp("lo")
 }
 
-// release lets go of the namespace.
-func (n *Node) release() {
-	if n.handle != nil {
-		n.handle.Close()
-		n.handle = nil
-		n.ns.Close()
-	}
-}
-
 // draw runs one step of drawing, unless an earlier one failed.
 func (n *Node) draw(what string, step func() error) *Node {
-	if n.lab.Err() == nil {
-		if err := step(); err != nil {
-			n.lab.fail(fmt.Errorf("node %s: %s: %w", n.name, what, err))
-		}
+	if n.lab.begin() != nil {
+		return n
+	}
+	defer n.lab.steps.Done()
+	if err := step(); err != nil {
+		n.lab.fail(fmt.Errorf("node %s: %s: %w", n.name, what, err))
 	}
 	return n
 }
@@ -158,9 +147,25 @@ func (n *Node) Lab() *Lab { return n.lab }
 // Namespace is the path of the node's network namespace.
 func (n *Node) Namespace() string { return filepath.Join(n.lab.dir, namespaceDir, n.name) }
 
-// Netlink is a handle into the node's namespace for what the methods here do
-// not offer. It is valid until the lab is closed, nil if drawing failed.
-func (n *Node) Netlink() *netlink.Handle { return n.handle }
+// Kernel is for what the methods here do not offer of links, addresses and routes in the node's
+// namespace. Once the lab is closed all it does is an error.
+func (n *Node) Kernel() *Kernel { return &n.kernel }
+
+// Netlink opens a handle into the node's namespace, nil if there is none, for what Kernel does not
+// offer. It is the caller's to close, who must not use it later: a closed handle works in the
+// namespace of whoever calls.
+func (n *Node) Netlink() *netlink.Handle {
+	ns, err := n.kernel.namespace()
+	if err != nil {
+		return nil
+	}
+	defer ns.Close()
+	handle, err := netlink.NewHandleAt(netns.NsHandle(ns.Fd()), unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil
+	}
+	return handle
+}
 
 // Addr gives an interface addresses with their prefix lengths, for example
 // "192.0.2.1/24". IPv6 addresses are usable at once.
@@ -171,7 +176,7 @@ func (n *Node) Addr(iface string, prefixes ...string) *Node {
 			if err != nil {
 				return err
 			}
-			if err := n.handle.AddrAdd(link, addr); err != nil {
+			if err := n.kernel.AddrAdd(link, addr); err != nil {
 				return err
 			}
 			return n.awaitAddress(link, addr)
@@ -188,14 +193,14 @@ func (n *Node) RemoveAddr(iface string, prefixes ...string) *Node {
 			if err != nil {
 				return err
 			}
-			return n.handle.AddrDel(link, addr)
+			return n.kernel.AddrDel(link, addr)
 		})
 	}
 	return n
 }
 
 func (n *Node) linkAddr(iface, prefix string) (netlink.Link, *netlink.Addr, error) {
-	link, err := n.handle.LinkByName(iface)
+	link, err := n.kernel.LinkByName(iface)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -212,7 +217,7 @@ func (n *Node) Route(destination, via string) *Node {
 		if err != nil {
 			return err
 		}
-		return n.handle.RouteReplace(r)
+		return n.kernel.RouteReplace(r)
 	})
 }
 
@@ -223,7 +228,7 @@ func (n *Node) RemoveRoute(destination, via string) *Node {
 		if err != nil {
 			return err
 		}
-		return n.handle.RouteDel(r)
+		return n.kernel.RouteDel(r)
 	})
 }
 
@@ -236,7 +241,7 @@ func (n *Node) parseRoute(destination, via string) (*netlink.Route, error) {
 		r.Gw = gateway.WithZone("").AsSlice()
 	}
 	if iface != "" {
-		link, err := n.handle.LinkByName(iface)
+		link, err := n.kernel.LinkByName(iface)
 		if err != nil {
 			return nil, err
 		}
@@ -266,18 +271,18 @@ func (n *Node) parseRoute(destination, via string) (*netlink.Route, error) {
 
 // Know enters a neighbour at an interface for good, be it there or not.
 func (n *Node) Know(iface string, addr netip.Addr, mac net.HardwareAddr) error {
-	link, err := n.handle.LinkByName(iface)
+	link, err := n.kernel.LinkByName(iface)
 	if err != nil {
 		return err
 	}
-	return n.handle.NeighSet(&netlink.Neigh{
+	return n.kernel.NeighSet(&netlink.Neigh{
 		LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(), HardwareAddr: mac,
 	})
 }
 
 // Meet enters an address of another node, at whose interface of the same name it is, as a neighbour for good.
 func (n *Node) Meet(iface string, addr netip.Addr, other *Node) error {
-	theirs, err := other.handle.LinkByName(iface)
+	theirs, err := other.kernel.LinkByName(iface)
 	if err != nil {
 		return err
 	}
@@ -303,7 +308,7 @@ func (n *Node) Sysctl(key, value string) *Node {
 
 func (n *Node) sysctl(key, value string) error {
 	path := "/proc/sys/" + strings.ReplaceAll(key, ".", "/")
-	err := inNamespace(n.ns, func() error { return os.WriteFile(path, []byte(value), 0) })
+	err := n.inside(func() error { return os.WriteFile(path, []byte(value), 0) })
 	if err != nil {
 		return fmt.Errorf("cannot set %s to %s: %w", key, value, err)
 	}
@@ -318,20 +323,20 @@ func (n *Node) Up(iface string) *Node {
 // Down switches an interface off; the other end of its link loses its carrier.
 func (n *Node) Down(iface string) *Node {
 	return n.draw("interface "+iface+" down", func() error {
-		link, err := n.handle.LinkByName(iface)
+		link, err := n.kernel.LinkByName(iface)
 		if err != nil {
 			return err
 		}
-		return n.handle.LinkSetDown(link)
+		return n.kernel.LinkSetDown(link)
 	})
 }
 
 func (n *Node) setUp(iface string) error {
-	link, err := n.handle.LinkByName(iface)
+	link, err := n.kernel.LinkByName(iface)
 	if err != nil {
 		return err
 	}
-	return n.handle.LinkSetUp(link)
+	return n.kernel.LinkSetUp(link)
 }
 
 // Do runs f on a thread inside the node. Sockets that f opens stay there;
@@ -340,7 +345,7 @@ func (n *Node) Do(f func() error) error {
 	if err := n.ready(); err != nil {
 		return err
 	}
-	return inNamespace(n.ns, f)
+	return n.inside(f)
 }
 
 // ready reports why the node cannot be used, if so.
@@ -348,8 +353,18 @@ func (n *Node) ready() error {
 	if err := n.lab.Err(); err != nil {
 		return err
 	}
-	if n.ns == nil {
-		return errors.New("the node does not exist")
+	if !n.kernel.there() {
+		return errNoNode
 	}
 	return nil
+}
+
+// inside runs f on a thread inside the node, which stays there although the lab is closed.
+func (n *Node) inside(f func() error) error {
+	ns, err := n.kernel.namespace()
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	return inNamespace(ns, f)
 }

@@ -58,9 +58,10 @@ type Proc struct {
 // Start runs a process in the node until it ends, Stop is called, ctx ends or
 // the lab is closed. If the lab itself is killed, the kernel kills the process.
 func (n *Node) Start(ctx context.Context, what Process) (*Proc, error) {
-	if err := n.ready(); err != nil {
+	if err := n.lab.begin(); err != nil {
 		return nil, err
 	}
+	defer n.lab.steps.Done() // with it the lab knows the process, and ends it
 	path, err := lookPath(what.Path, what.Env)
 	if err != nil {
 		return nil, err
@@ -81,7 +82,7 @@ func (n *Node) Start(ctx context.Context, what Process) (*Proc, error) {
 	}
 	p.cmd.Stdout, p.cmd.Stderr = output, output
 	p.started = time.Now()
-	if err := startIn(n.ns, p.cmd); err != nil {
+	if err := n.start(p.cmd); err != nil {
 		log.discard()
 		return nil, fmt.Errorf("cannot start %s in node %s: %w", what.Name, n.name, err)
 	}
@@ -111,7 +112,7 @@ func (n *Node) runInput(ctx context.Context, input string, argv ...string) ([]by
 	if input != "" {
 		cmd.Stdin = strings.NewReader(input)
 	}
-	if err = startIn(n.ns, cmd); err == nil {
+	if err = n.start(cmd); err == nil {
 		err = cmd.Wait()
 	}
 	if err != nil {
@@ -267,8 +268,13 @@ func spawn(start func() error) error {
 	return <-result
 }
 
-// startIn starts a command inside a namespace.
-func startIn(ns *os.File, cmd *exec.Cmd) error {
+// start starts a command inside the node.
+func (n *Node) start(cmd *exec.Cmd) error {
+	ns, err := n.kernel.namespace()
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
 	return spawn(func() error { return startHere(ns, cmd) })
 }
 

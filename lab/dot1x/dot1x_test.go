@@ -71,7 +71,7 @@ func newWorld(t *testing.T) *world {
 		at, of *lab.Node
 		addr   netip.Addr
 	}{{w.ue, w.router, routerWLAN}, {w.router, w.ue, ueWLAN}} {
-		device, err := end.of.Netlink().LinkByName("wlan")
+		device, err := end.of.Kernel().LinkByName("wlan")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +152,7 @@ func (w *world) await(t *testing.T, wait func(context.Context) (State, error)) S
 // works reports whether the terminal's link works, for its programs.
 func (w *world) works(t *testing.T) bool {
 	t.Helper()
-	link, err := w.ue.Netlink().LinkByName("wlan")
+	link, err := w.ue.Kernel().LinkByName("wlan")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -144,7 +144,7 @@ func bgpLines(address netip.Addr, more, neighbor string) string {
 func (n *speakerNet) hop(p netip.Prefix) netip.Addr {
 	n.t.Helper()
 	for {
-		routes, err := n.router.Netlink().RouteList(nil, netlink.FAMILY_ALL)
+		routes, err := n.router.Kernel().RouteList(nil, netlink.FAMILY_ALL)
 		if errors.Is(err, netlink.ErrDumpInterrupted) {
 			continue
 		}

@@ -211,7 +211,7 @@ func (n *announceNet) ask(command string) (answer string, err error) {
 // nextHop6 is the next hop of a node's route to a prefix; not valid if there is
 // none.
 func nextHop6(node *lab.Node, p netip.Prefix) (netip.Addr, error) {
-	routes, err := node.Netlink().RouteList(nil, netlink.FAMILY_V6)
+	routes, err := node.Kernel().RouteList(nil, netlink.FAMILY_V6)
 	if errors.Is(err, netlink.ErrDumpInterrupted) {
 		return netip.Addr{}, nil // the next look will tell
 	}

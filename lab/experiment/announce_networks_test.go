@@ -82,7 +82,7 @@ func (n *networksNet) hears(name string, p netip.Prefix, want bool) {
 // route changes the route to a prefix in a network.
 func (n *networksNet) route(name string, p netip.Prefix, change func(*netlink.Route) error) {
 	n.t.Helper()
-	device, err := n.gateway.Netlink().LinkByName("to-" + name)
+	device, err := n.gateway.Kernel().LinkByName("to-" + name)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -111,14 +111,14 @@ func TestNetworksAnnounced(t *testing.T) {
 	})
 	for name := range networkTables {
 		for _, p := range networkPools {
-			n.route(name, p, n.gateway.Netlink().RouteAdd)
+			n.route(name, p, n.gateway.Kernel().RouteAdd)
 		}
 	}
 	n.startBird(n.gateway, n.bird)
 	for _, p := range networkPools {
 		n.hears("red", p, true)
 		n.hears("blue", p, true)
-		n.route("red", p, n.gateway.Netlink().RouteDel)
+		n.route("red", p, n.gateway.Kernel().RouteDel)
 		n.hears("red", p, false)
 		if !knows(n.routers["blue"], p) {
 			t.Errorf("%s went in the other network, too", p)
@@ -133,6 +133,6 @@ func knows(router *lab.Node, p netip.Prefix) bool {
 		family = netlink.FAMILY_V4
 	}
 	to := &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
-	routes, err := router.Netlink().RouteListFiltered(family, &netlink.Route{Dst: to}, netlink.RT_FILTER_DST)
+	routes, err := router.Kernel().RouteListFiltered(family, &netlink.Route{Dst: to}, netlink.RT_FILTER_DST)
 	return err == nil && len(routes) > 0
 }

@@ -81,13 +81,13 @@ func TestVRFsAnnounced(t *testing.T) {
 func joinVRF(t *testing.T, node *lab.Node, link, name string, table int) {
 	t.Helper()
 	vrf := &netlink.Vrf{LinkAttrs: netlink.LinkAttrs{Name: name}, Table: uint32(table)}
-	err := node.Netlink().LinkAdd(vrf)
+	err := node.Kernel().LinkAdd(vrf)
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		t.Skip("this kernel has no VRF")
 	}
-	in, failed := node.Netlink().LinkByName(link)
+	in, failed := node.Kernel().LinkByName(link)
 	if err = errors.Join(err, failed); err == nil {
-		err = errors.Join(node.Netlink().LinkSetMaster(in, vrf), node.Netlink().LinkSetUp(vrf))
+		err = errors.Join(node.Kernel().LinkSetMaster(in, vrf), node.Kernel().LinkSetUp(vrf))
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -97,7 +97,7 @@ func (c *crowd) meet(from, to int) error {
 
 // received is how many frames an interface has received.
 func received(n *lab.Node, iface string) (uint64, error) {
-	link, err := n.Netlink().LinkByName(iface)
+	link, err := n.Kernel().LinkByName(iface)
 	if err != nil {
 		return 0, err
 	}

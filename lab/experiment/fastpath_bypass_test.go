@@ -89,25 +89,25 @@ func TestNothingIsBypassedSilently(t *testing.T) {
 		{
 			name: "policy rule",
 			set: func(_ context.Context, relay *lab.Node) error {
-				if err := relay.Netlink().RouteAdd(&blackhole); err != nil {
+				if err := relay.Kernel().RouteAdd(&blackhole); err != nil {
 					return err
 				}
-				return relay.Netlink().RuleAdd(rule)
+				return relay.Kernel().RuleAdd(rule)
 			},
-			undo: func(_ context.Context, relay *lab.Node) error { return relay.Netlink().RuleDel(rule) },
+			undo: func(_ context.Context, relay *lab.Node) error { return relay.Kernel().RuleDel(rule) },
 			says: "IPv6 policy routing", blocks: true,
 		},
 		{
 			name: "VRF",
 			set: func(_ context.Context, relay *lab.Node) error {
-				if err := relay.Netlink().LinkAdd(vrf); err != nil {
+				if err := relay.Kernel().LinkAdd(vrf); err != nil {
 					return err
 				}
-				device, err := relay.Netlink().LinkByName("v6")
+				device, err := relay.Kernel().LinkByName("v6")
 				if err != nil {
 					return err
 				}
-				return relay.Netlink().LinkSetMaster(device, vrf)
+				return relay.Kernel().LinkSetMaster(device, vrf)
 			},
 			undo: func(_ context.Context, relay *lab.Node) error { return removeVRF(relay, vrf) },
 			says: "policy routing",
@@ -163,11 +163,11 @@ func TestNothingIsBypassedSilently(t *testing.T) {
 // the first one and keeps.
 func removeVRF(node *lab.Node, vrf *netlink.Vrf) error {
 	const priority = 1000 // include/net/l3mdev.h
-	err := node.Netlink().LinkDel(vrf)
+	err := node.Kernel().LinkDel(vrf)
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		rule := netlink.NewRule()
 		rule.Family, rule.Priority = family, priority
-		err = errors.Join(err, node.Netlink().RuleDel(rule))
+		err = errors.Join(err, node.Kernel().RuleDel(rule))
 	}
 	return err
 }

@@ -59,9 +59,9 @@ func unrouted(name string, node *lab.Node, to netip.Prefix) fault {
 		if to.Addr().Is4() {
 			family = unix.AF_INET
 		}
-		routes, err := node.Netlink().RouteListFiltered(family, &netlink.Route{Dst: dst}, netlink.RT_FILTER_DST)
+		routes, err := node.Kernel().RouteListFiltered(family, &netlink.Route{Dst: dst}, netlink.RT_FILTER_DST)
 		for i := range routes {
-			err = errors.Join(err, node.Netlink().RouteDel(&routes[i]))
+			err = errors.Join(err, node.Kernel().RouteDel(&routes[i]))
 		}
 		return err
 	}}

@@ -17,11 +17,12 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath/pinned"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/kept"
+	"github.com/isthmus-net/isthmus/lab"
 )
 
 // traces are what a host holds that a process may have made, in words.
 func (s *subject) traces() (list []string, err error) {
-	handle := s.node.Netlink()
+	handle := s.node.Kernel()
 	links, err := handle.LinkList()
 	if err != nil {
 		return nil, err
@@ -49,7 +50,7 @@ func (s *subject) traces() (list []string, err error) {
 }
 
 // routing are the addresses, routes, rules and answers for others of a family.
-func routing(handle *netlink.Handle, family int) (list []string, err error) {
+func routing(handle *lab.Kernel, family int) (list []string, err error) {
 	addresses, err := handle.AddrList(nil, family)
 	for _, a := range addresses {
 		list = append(list, fmt.Sprintf("address %s on device %d", a.IPNet, a.LinkIndex))

@@ -139,7 +139,7 @@ func (n *coreNet) busy(t *testing.T, ctx context.Context) {
 	var first, now uint64
 	seen := false
 	err := poll(ctx, daemonStart, time.Millisecond, func(context.Context) (bool, error) {
-		link, err := n.sgsn.Netlink().LinkByName(ueDevice)
+		link, err := n.sgsn.Kernel().LinkByName(ueDevice)
 		if err != nil {
 			return false, nil // it is not there yet
 		}

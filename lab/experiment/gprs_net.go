@@ -248,7 +248,7 @@ func (i instance) attaching(at gsns, apn, family string, more ...string) lab.Pro
 
 // addressOn is the address of a device, of a pool, once the default route leads by it; not valid before.
 func addressOn(node *lab.Node, device string, pool netip.Prefix) (addr netip.Addr) {
-	handle, family := node.Netlink(), unix.AF_INET
+	handle, family := node.Kernel(), unix.AF_INET
 	if pool.Addr().Is6() {
 		family = unix.AF_INET6
 	}

@@ -340,7 +340,7 @@ func (n *handoffNet) attach(ctx context.Context, b *handoffBox) error {
 	if err := n.node.Know(handoffGPRS, lease.Router, everybody); err != nil {
 		return err
 	}
-	return setRoute((*netlink.Handle).RouteReplace).byDefault(n.node, handoffGPRS, lease.Router.String(), sipUsual)
+	return setRoute((*lab.Kernel).RouteReplace).byDefault(n.node, handoffGPRS, lease.Router.String(), sipUsual)
 }
 
 // detach takes the terminal out of the second network. The box forgets it.
@@ -349,7 +349,7 @@ func (n *handoffNet) detach(ctx context.Context, b *handoffBox) error {
 	if err := n.gprs.order(ctx, "sgsn", "detach", sgsnrole.Detached{Which: sgsnrole.Which{IMSI: testIMSI, NSAPI: 5}}, &done); err != nil {
 		return err
 	}
-	h := n.node.Netlink()
+	h := n.node.Kernel()
 	link, err := h.LinkByName(handoffGPRS)
 	if err != nil {
 		return err
@@ -363,7 +363,7 @@ func (n *handoffNet) detach(ctx context.Context, b *handoffBox) error {
 	}
 	b.inside.Store(nil)
 	n.guide.say("GPRS: the terminal is detached.")
-	return errors.Join(err, b.node.Netlink().ConntrackTableFlush(netlink.ConntrackTable))
+	return errors.Join(err, b.node.Kernel().ConntrackTableFlush(netlink.ConntrackTable))
 }
 
 // lose takes the first network away, in the middle of whatever is on the air, and says when.
@@ -396,7 +396,7 @@ const handoffDefault = "net.ipv6.conf." + handoffUMTS + ".accept_ra_defrtr"
 // unroute takes the default route by the first network away, which works on, and says when. The next router
 // advertisement, some seconds behind the first (RFC 4861 section 6.2.4), does not bring it back.
 func (n *handoffNet) unroute() (at time.Time, err error) {
-	h := n.node.Netlink()
+	h := n.node.Kernel()
 	link, err := h.LinkByName(handoffUMTS)
 	if err != nil {
 		return at, err

@@ -181,13 +181,13 @@ func (n *appNet) shrink() error {
 
 // narrow has a router send less at once to a host.
 func narrow(router *lab.Node, iface string, host netip.Addr, mtu int) error {
-	link, err := router.Netlink().LinkByName(iface)
+	link, err := router.Kernel().LinkByName(iface)
 	if err != nil {
 		return err
 	}
 	to := &net.IPNet{IP: host.AsSlice(), Mask: net.CIDRMask(host.BitLen(), host.BitLen())}
 	route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: to, MTU: mtu, MTULock: true}
-	if err := router.Netlink().RouteReplace(route); err != nil {
+	if err := router.Kernel().RouteReplace(route); err != nil {
 		return fmt.Errorf("the route to %v of node %s cannot be narrowed: %w", host, router.Name(), err)
 	}
 	return nil
@@ -195,7 +195,7 @@ func narrow(router *lab.Node, iface string, host netip.Addr, mtu int) error {
 
 // mac is the link address of an interface.
 func mac(node *lab.Node, iface string) (net.HardwareAddr, error) {
-	link, err := node.Netlink().LinkByName(iface)
+	link, err := node.Kernel().LinkByName(iface)
 	if err != nil {
 		return nil, err
 	}

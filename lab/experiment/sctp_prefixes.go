@@ -111,7 +111,7 @@ func (g *prefixesGuide) attach(ctx context.Context) (said string, err error) {
 
 // addresses are those of the UE, by their prefixes.
 func (g *prefixesGuide) addresses() (list []netip.Addr, err error) {
-	all, err := g.ue.Netlink().AddrList(nil, unix.AF_INET6)
+	all, err := g.ue.Kernel().AddrList(nil, unix.AF_INET6)
 	for _, one := range all {
 		if a, ok := netip.AddrFromSlice(one.IP); ok && prefixesPool.Contains(a) {
 			list = append(list, a)
@@ -153,7 +153,7 @@ const prefixesCut = 3 * time.Second
 
 func (g *prefixesGuide) cut(ctx context.Context) (string, error) {
 	g.flow.resetGap()
-	if err := g.core.Netlink().RouteAdd(g.blackhole()); err != nil {
+	if err := g.core.Kernel().RouteAdd(g.blackhole()); err != nil {
 		return "", err
 	}
 	if err := pause(ctx, prefixesCut); err != nil {
@@ -168,7 +168,7 @@ func (g *prefixesGuide) cut(ctx context.Context) (string, error) {
 
 func (g *prefixesGuide) restore(ctx context.Context) (string, error) {
 	began := time.Now()
-	if err := g.core.Netlink().RouteDel(g.blackhole()); err != nil {
+	if err := g.core.Kernel().RouteDel(g.blackhole()); err != nil {
 		return "", err
 	}
 	err := g.flow.awaitPrimary(ctx)

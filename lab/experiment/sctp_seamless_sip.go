@@ -11,8 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
+	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/report"
 	"github.com/isthmus-net/isthmus/sip/registrar/registrarrole"
 	"github.com/isthmus-net/isthmus/sip/ua"
@@ -105,7 +104,7 @@ func (c *testbedCalls) handover(ctx context.Context, kind seamlessKind) (m sipMo
 		return m, err
 	}
 	if kind == seamlessBefore {
-		if err := c.prefer((*netlink.Handle).RouteDel); err != nil {
+		if err := c.prefer((*lab.Kernel).RouteDel); err != nil {
 			return m, err
 		}
 	}
@@ -143,7 +142,7 @@ func (c *testbedCalls) moveCall(ctx context.Context, kind seamlessKind) error {
 	moved := func(context.Context) error { return c.caller.await(ctx, ua.Moved) }
 	steps := []func(context.Context) error{c.lose, moved}
 	if kind == seamlessBefore {
-		prefer := func(context.Context) error { return c.prefer((*netlink.Handle).RouteReplace) }
+		prefer := func(context.Context) error { return c.prefer((*lab.Kernel).RouteReplace) }
 		steps = []func(context.Context) error{prefer, moved, c.settle, c.lose}
 	}
 	for _, step := range steps {

@@ -53,13 +53,13 @@ func (n *sipNet) leave(k sipKind) (at time.Time, err error) {
 		n.router.Down("a")
 		return at, n.lab.Err()
 	case sipSoft:
-		err = setRoute(func(h *netlink.Handle, r *netlink.Route) error {
+		err = setRoute(func(h *lab.Kernel, r *netlink.Route) error {
 			at = time.Now()
 			return h.RouteReplace(r)
 		}).byDefault(n.mobile, "b", n.lan(sipLinkB).at(1).String(), sipPrefer)
 		return at, err
 	}
-	link, err := n.mobile.Netlink().LinkByName("a")
+	link, err := n.mobile.Kernel().LinkByName("a")
 	if err != nil {
 		return at, err
 	}
@@ -68,7 +68,7 @@ func (n *sipNet) leave(k sipKind) (at time.Time, err error) {
 		return at, err
 	}
 	at = time.Now()
-	if err := n.mobile.Netlink().AddrDel(link, gone); err != nil || k != sipDuplicate {
+	if err := n.mobile.Kernel().AddrDel(link, gone); err != nil || k != sipDuplicate {
 		return at, err
 	}
 	return at, errors.Join(n.addChecked("b", n.lan(sipLinkB).with(2)), n.route("b", sipLinkB, sipStandby))
@@ -76,7 +76,7 @@ func (n *sipNet) leave(k sipKind) (at time.Time, err error) {
 
 // addChecked adds an address that is tentative at first, as is usual (RFC 4862 section 5.4).
 func (n *sipNet) addChecked(iface, prefix string) error {
-	link, err := n.mobile.Netlink().LinkByName(iface)
+	link, err := n.mobile.Kernel().LinkByName(iface)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (n *sipNet) addChecked(iface, prefix string) error {
 	if err != nil {
 		return err
 	}
-	return n.mobile.Netlink().AddrAdd(link, a)
+	return n.mobile.Kernel().AddrAdd(link, a)
 }
 
 // restore moves it back.
@@ -96,7 +96,7 @@ func (n *sipNet) restore(k sipKind) error {
 			n.router.Addr("a", n.lan(sipLinkA).with(1))
 		}
 	case sipSoft:
-		return setRoute((*netlink.Handle).RouteDel).byDefault(n.mobile, "b", n.lan(sipLinkB).at(1).String(), sipPrefer)
+		return setRoute((*lab.Kernel).RouteDel).byDefault(n.mobile, "b", n.lan(sipLinkB).at(1).String(), sipPrefer)
 	case sipDuplicate:
 		n.mobile.Sysctl("net.ipv6.conf.b.accept_dad", "0").Sysctl("net.ipv6.conf.b.dad_transmits", "0").Addr("a", n.lan(sipLinkA).with(2))
 	default:
@@ -112,7 +112,7 @@ func (n *sipNet) forgetNeighbours() error {
 
 // forgetNeighbour removes an entry of a node's neighbour cache, if there is one.
 func forgetNeighbour(node *lab.Node, iface string, at net.IP) error {
-	h := node.Netlink()
+	h := node.Kernel()
 	link, err := h.LinkByName(iface)
 	if err != nil {
 		return err

@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/registrar/registrarrole"
@@ -167,7 +165,7 @@ func (n *sipNet) stand() error {
 }
 
 func (n *sipNet) route(iface string, number, metric int) error {
-	return setRoute((*netlink.Handle).RouteReplace).byDefault(n.mobile, iface, n.lan(number).at(1).String(), metric)
+	return setRoute((*lab.Kernel).RouteReplace).byDefault(n.mobile, iface, n.lan(number).at(1).String(), metric)
 }
 
 // sipKamailio is the mode of a server that is Kamailio, a proxy.

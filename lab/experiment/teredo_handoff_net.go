@@ -132,12 +132,12 @@ func (m *mobileNet) start(ctx context.Context, who maker, plan mobilePlan) error
 
 // route sets the default route by an interface; the smallest metric wins.
 func (m *mobileNet) route(iface, gateway string, metric int) error {
-	return m.setRoute((*netlink.Handle).RouteReplace, iface, gateway, metric)
+	return m.setRoute((*lab.Kernel).RouteReplace, iface, gateway, metric)
 }
 
 // unroute takes a default route away.
 func (m *mobileNet) unroute(iface, gateway string, metric int) error {
-	return m.setRoute((*netlink.Handle).RouteDel, iface, gateway, metric)
+	return m.setRoute((*lab.Kernel).RouteDel, iface, gateway, metric)
 }
 
 func (m *mobileNet) setRoute(set setRoute, iface, gateway string, metric int) error {
@@ -145,14 +145,14 @@ func (m *mobileNet) setRoute(set setRoute, iface, gateway string, metric int) er
 }
 
 // setRoute is a change of a route, such as RouteReplace.
-type setRoute func(*netlink.Handle, *netlink.Route) error
+type setRoute func(*lab.Kernel, *netlink.Route) error
 
 // byDefault changes a default route of a node, of the gateway's family.
 func (set setRoute) byDefault(node *lab.Node, iface, gateway string, metric int) error {
 	if err := node.Lab().Err(); err != nil {
 		return err
 	}
-	h := node.Netlink()
+	h := node.Kernel()
 	link, err := h.LinkByName(iface)
 	if err != nil {
 		return err

@@ -264,7 +264,7 @@ octets = 1000000000
 
 // joinWLAN has the terminal prove who it is, and get its address.
 func (n *testbedNet) joinWLAN(ctx context.Context) (err error) {
-	link, err := n.ue.Netlink().LinkByName(testbedWLAN)
+	link, err := n.ue.Kernel().LinkByName(testbedWLAN)
 	if err != nil {
 		return err
 	}
@@ -336,7 +336,7 @@ func (n *testbedNet) routeBySource() error {
 
 // routeFrom has a node send what comes from addresses by a gateway of a link, by a table of its own.
 func routeFrom(node *lab.Node, link string, from netip.Prefix, gateway netip.Addr, table int) (err error) {
-	device, err := node.Netlink().LinkByName(link)
+	device, err := node.Kernel().LinkByName(link)
 	if err != nil {
 		return err
 	}
@@ -346,7 +346,7 @@ func routeFrom(node *lab.Node, link string, from netip.Prefix, gateway netip.Add
 		return err
 	}
 	route := &netlink.Route{LinkIndex: device.Attrs().Index, Gw: gateway.AsSlice(), Table: table}
-	return errors.Join(node.Netlink().RuleAdd(rule), node.Netlink().RouteAdd(route))
+	return errors.Join(node.Kernel().RuleAdd(rule), node.Kernel().RouteAdd(route))
 }
 
 // close ends all of it. A program that had ended by itself is an error.
