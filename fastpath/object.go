@@ -161,7 +161,7 @@ func (o *Object) load(spec *ebpf.CollectionSpec, old map[string]*ebpf.Map) error
 // refused says in words why the kernel does not load programs.
 func refused(err error) error {
 	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("no permission to load the fast path: run as root or with CAP_BPF and CAP_NET_ADMIN: %w", err)
+		return fmt.Errorf("no permission to load the fast path: run as root or with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN: %w", err)
 	}
 	return fmt.Errorf("cannot load the fast path: %w", err)
 }

@@ -75,7 +75,7 @@ func whyNoPrograms(s capabilities, err error) string {
 	case !errors.Is(err, unix.EPERM):
 		return fmt.Sprintf("The kernel loads no programs (%v), so there is no fast path: see its log.", err)
 	case !s.has(capSysAdmin) && !(s.has(capBPF) && s.has(capNetAdmin)):
-		return "The process may not load programs: give it CAP_BPF and CAP_NET_ADMIN, and CAP_PERFMON for full speed, or CAP_SYS_ADMIN on kernels before 5.8."
+		return "The process may not load programs: give it CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, or CAP_SYS_ADMIN on kernels before 5.8."
 	default:
 		return "The process is kept from loading programs although it has the capabilities: allow the bpf system call in its sandbox, " +
 			"run it outside of a user namespace, or raise its limit of locked memory (LimitMEMLOCK=infinity) on kernels before 5.11."

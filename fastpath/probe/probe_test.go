@@ -138,8 +138,8 @@ func TestWhyNoPrograms(t *testing.T) {
 		want string
 	}{
 		{"kernel without eBPF", bpf, unix.ENOSYS, "CONFIG_BPF_SYSCALL"},
-		{"no capabilities", 0, unix.EPERM, "give it CAP_BPF and CAP_NET_ADMIN"},
-		{"half of the capabilities", 1 << capBPF, unix.EPERM, "give it CAP_BPF and CAP_NET_ADMIN"},
+		{"no capabilities", 0, unix.EPERM, "give it CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN"},
+		{"half of the capabilities", 1 << capBPF, unix.EPERM, "give it CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN"},
 		{"capabilities, yet refused", bpf, unix.EPERM, "sandbox"},
 		{"another fault", bpf, unix.ENOMEM, "cannot allocate memory"},
 	} {

@@ -152,7 +152,7 @@ func (s *Settings) addressKeys() []key.Key {
 		key.Of("probe_after", &s.ProbeAfter, "1.5s", orNever(key.Duration(100*time.Millisecond, time.Minute)), key.Restart,
 			`How long this host may send without anything coming back before the server is asked whether the address still holds, which is repeated every 4 s at most. Also ranks several servers and leaves a silent one within seconds. "0s": never; then only the refresh finds out.`),
 		key.Of("on_change", &s.OnChange, []string{}, argv, key.Restart,
-			`Program and arguments to be run when the address has changed, without a shell, with ISTHMUS_OLD_ADDRESS, ISTHMUS_NEW_ADDRESS, ISTHMUS_INTERFACE, ISTHMUS_VIA, ISTHMUS_CAUSE, ISTHMUS_TIME and ISTHMUS_INSTANCE in its environment. One runs at a time: ["/usr/local/bin/update-dns"]`+" (with its whole path)."),
+			`Program and arguments to be run when the address has changed, without a shell, with ISTHMUS_OLD_ADDRESS, ISTHMUS_NEW_ADDRESS, ISTHMUS_INTERFACE, ISTHMUS_VIA, ISTHMUS_CAUSE, ISTHMUS_TIME, ISTHMUS_INSTANCE and ISTHMUS_STANDBY in its environment. One runs at a time: ["/usr/local/bin/update-dns"]`+" (with its whole path)."),
 		// A hook that calls a name service on the way.
 		key.Of("on_change_timeout", &s.OnChangeTimeout, "10s", key.Duration(100*time.Millisecond, time.Hour), key.Restart, "How long it may take."),
 	}
