@@ -154,8 +154,7 @@ func (c *controls) SetDevice(d Device) error {
 func (c *controls) RemoveDevice(index int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if index > 0 {
-		atomic.CompareAndSwapUint32(&c.at.Devices[index%deviceSlots].Ifindex, uint32(index), 0)
+	if index > 0 && atomic.CompareAndSwapUint32(&c.at.Devices[index%deviceSlots].Ifindex, uint32(index), 0) {
 		c.Bump()
 	}
 }

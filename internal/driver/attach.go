@@ -237,27 +237,32 @@ func (f *Driver) sync() {
 
 // retarget tells the programs which devices they may send by.
 func (f *Driver) retarget() {
-	if f.forward == nil {
-		return
+	if f.forward != nil {
+		f.retargetTo(slices.DeleteFunc(f.attachment.Report(), func(d attach.DeviceReport) bool {
+			return d.Hook == attach.HookNone || d.Index == f.tunnel.index
+		}))
 	}
-	gone := f.forward.Devices()
-	slow := make(map[string]string)
-	for _, d := range f.attachment.Report() {
-		if d.Hook == attach.HookNone || d.Index == f.tunnel.index {
-			continue
+}
+
+// retargetTo tells them of these devices. First others leave, whose places these may need.
+func (f *Driver) retargetTo(devices []attach.DeviceReport) {
+	for _, index := range f.forward.Devices() {
+		if !slices.ContainsFunc(devices, func(d attach.DeviceReport) bool { return d.Index == index }) {
+			f.forward.RemoveDevice(index)
 		}
-		why, err := f.target(&d)
-		if err == nil {
-			gone = slices.DeleteFunc(gone, func(index int) bool { return index == d.Index })
+	}
+	slow := make(map[string]string)
+	for i := range devices {
+		d := &devices[i]
+		why, err := f.target(d)
+		if err != nil {
+			f.forward.RemoveDevice(d.Index)
 		}
 		if err = errors.Join(why, err); err != nil {
 			slow[d.Device] = err.Error()
 		}
 	}
 	f.warnSlow(slow)
-	for _, index := range gone {
-		f.forward.RemoveDevice(index)
-	}
 }
 
 // warnSlow logs why packets that leave by some devices go to the engine, when it changes.

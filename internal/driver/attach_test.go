@@ -4,17 +4,50 @@ package driver
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
+	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/attach"
+	"github.com/isthmus-net/isthmus/internal/port"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
-// table is one without programs.
-type table struct{ programs fastpath.Programs }
+// table is one without memory, but for the places of devices, of which there are few.
+type table struct {
+	programs fastpath.Programs
+	devices  [8]fastpath.Device
+}
+
+func (t *table) Devices() (list []int) {
+	for _, d := range t.devices {
+		if d.Index != 0 {
+			list = append(list, d.Index)
+		}
+	}
+	return list
+}
+
+func (t *table) SetDevice(d fastpath.Device) error {
+	slot := &t.devices[d.Index%len(t.devices)]
+	if slot.Index != 0 && slot.Index != d.Index {
+		return fmt.Errorf("%d has the place of %d", slot.Index, d.Index)
+	}
+	*slot = d
+	return nil
+}
+
+func (t *table) RemoveDevice(index int) {
+	if slot := &t.devices[index%len(t.devices)]; slot.Index == index {
+		*slot = fastpath.Device{}
+	}
+}
 
 func (t *table) Programs() fastpath.Programs           { return t.programs }
 func (*table) Trace(every, perSecond int)              {}
@@ -26,9 +59,6 @@ func (*table) Bump()                                   {}
 func (*table) Routes4() []byte                         { return nil }
 func (*table) Neighbours() ([]fastpath.NextHop, error) { return nil, nil }
 func (*table) Beat(time.Duration)                      {}
-func (*table) Devices() []int                          { return nil }
-func (*table) SetDevice(fastpath.Device) error         { return nil }
-func (*table) RemoveDevice(int)                        {}
 func (*table) Adopted() bool                           { return false }
 func (*table) Unpin() error                            { return nil }
 
@@ -53,4 +83,35 @@ func TestProblemsThatStayAreLoggedOnce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A device may come with the place of one that goes at the same time.
+func TestDeviceTakesThePlaceOfOneThatIsGone(t *testing.T) {
+	testutil.NewNetns(t).Do(t, func() error {
+		host, err := port.OpenHost()
+		if err != nil {
+			return err
+		}
+		defer host.Abandon()
+		f := New(Role{Name: "test"}, Config{}, slog.New(slog.DiscardHandler))
+		programs := new(table)
+		f.table, f.forward, f.host = programs, programs, host
+		for _, index := range []int{10, 18, 26} {
+			device := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "port", Index: index, MTU: 1400}, PeerName: "host"}
+			if err := netlink.LinkAdd(device); err != nil {
+				return err
+			}
+			f.retargetTo([]attach.DeviceReport{{Device: "port", Index: index, Hook: attach.HookTCX, MTU: 1400, Target: true}})
+			if got := programs.Devices(); !slices.Equal(got, []int{index}) || programs.devices[index%8].MTU != 1400 {
+				t.Errorf("with device %d programs know %v: %+v", index, got, programs.devices)
+			}
+			if len(f.slow) > 0 {
+				t.Errorf("with device %d: %v", index, f.slow)
+			}
+			if err := netlink.LinkDel(device); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
