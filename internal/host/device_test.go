@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sync/errgroup"
@@ -112,6 +114,55 @@ func TestExpectedRoute(t *testing.T) {
 			t.Errorf("missing is %v, want the route that is expected", lost)
 		}
 		return errors.Join(err, d.Unroute(someRoute, false))
+	})
+}
+
+// TestExpectedRouteIsFollowed: a rule that leads packets to the device, or past it, and a link that takes a narrower route of
+// IPv4 along, of which the kernel says nothing, are noticed when they come about.
+func TestExpectedRouteIsFollowed(t *testing.T) {
+	withDevice(t, DeviceConfig{TUN: port.TUNConfig{Name: "dev", MTU: 1280}}, func(h *port.Host, d *Device) error {
+		narrow, wide := netip.MustParsePrefix("203.0.113.0/24"), &net.IPNet{IP: net.IPv4(203, 0, 112, 0), Mask: net.CIDRMask(23, 32)}
+		dst := &net.IPNet{IP: narrow.Addr().AsSlice(), Mask: net.CIDRMask(24, 32)}
+		other := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "other"}}
+		err := errors.Join(
+			netlink.LinkAdd(other), netlink.LinkSetUp(other), d.Route(port.Route{Dst: narrow}, false),
+			netlink.RouteAdd(&netlink.Route{LinkIndex: other.Index, Dst: dst, Scope: netlink.SCOPE_LINK}),
+			netlink.RouteAdd(&netlink.Route{LinkIndex: d.Index(), Dst: wide, Scope: netlink.SCOPE_LINK}),
+			netlink.RouteAdd(&netlink.Route{LinkIndex: d.Index(), Dst: wide, Scope: netlink.SCOPE_LINK, Table: 7}))
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		group, ctx := errgroup.WithContext(ctx)
+		if err := d.Keep(ctx, group); err != nil {
+			return err
+		}
+		await := func(what string, missing int) {
+			t.Helper()
+			for end := time.Now().Add(testutil.Patience); len(d.State().Expected) != missing; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("%s: missing is %v, want %d routes", what, d.State().Expected, missing)
+				}
+			}
+		}
+		await("at first", 1)
+		rule := netlink.NewRule()
+		rule.Dst, rule.Table, rule.Priority = dst, 7, 100
+		if err := netlink.RuleAdd(rule); err != nil {
+			return err
+		}
+		await("a rule leads to the device", 0)
+		if err := netlink.RuleDel(rule); err != nil {
+			return err
+		}
+		await("the rule has gone", 1)
+		if err := netlink.LinkSetDown(other); err != nil {
+			return err
+		}
+		await("the link of the narrower route is down", 0)
+		cancel()
+		return group.Wait()
 	})
 }
 

@@ -99,6 +99,8 @@ func (h *Host) Concerns(c Change) bool {
 	switch {
 	case c.Kind == LinkChanged && len(h.shut) > 0:
 		return true // a VRF that comes back has another index, and only its name says that it is the one
+	case c.Kind == LinkChanged && len(h.expected) > 0:
+		return true // of IPv4 the kernel does not tell which routes a link takes along that goes down
 	case c.Kind != RouteChanged:
 		return h.links[c.Link] > 0
 	}

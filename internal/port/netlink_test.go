@@ -229,6 +229,11 @@ func TestWatch(t *testing.T) {
 	own := netip.MustParsePrefix("192.0.2.1/24")
 	pair := &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("198.51.100.1/32")), Peer: ipNet(netip.MustParsePrefix("198.51.100.2/32"))}
 	err = errors.Join(h.AddAddr("d0", own), h.AddRoute(Route{Dst: tunRoute, Link: "d0"}), h.handle.AddrDel(link, &netlink.Addr{IPNet: ipNet(own)}), h.handle.AddrAdd(link, pair))
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		rule := netlink.NewRule()
+		rule.Family, rule.Table = family, 7
+		err = errors.Join(err, h.handle.RuleAdd(rule))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,6 +244,9 @@ func TestWatch(t *testing.T) {
 		{Kind: LinkChanged, Link: link.Attrs().Index}: true,
 		of4: true, gone: true, toPeer: true,
 		{Kind: RouteChanged, Family: 6, Dst: tunRoute}: true,
+		// of the rules
+		{Kind: RouteChanged, Family: 4, Dst: netip.MustParsePrefix("0.0.0.0/0")}: true,
+		{Kind: RouteChanged, Family: 6, Dst: netip.MustParsePrefix("::/0")}:      true,
 	}
 	for len(missing) > 0 { // a change that never comes ends in the test's time limit
 		delete(missing, <-changes)

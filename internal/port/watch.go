@@ -24,7 +24,8 @@ const (
 	LinkChanged ChangeKind = iota + 1
 	// AddressChanged is an address that came, went or changed its state.
 	AddressChanged
-	// RouteChanged is a route that came or went.
+	// RouteChanged is a route that came or went, or a rule, which may lead packets to all
+	// destinations of its family elsewhere.
 	RouteChanged
 	// Overrun means that changes were lost; look at everything again.
 	Overrun
@@ -62,7 +63,7 @@ type Change struct {
 	Source, Local bool
 }
 
-// Watch reports changes of links, addresses and routes in the calling thread's
+// Watch reports changes of links, addresses, routes and rules in the calling thread's
 // network namespace until ctx ends; then the channel is closed. A reader that
 // is too slow gets one Overrun for all that it missed.
 func Watch(ctx context.Context) (<-chan Change, error) {
@@ -89,7 +90,8 @@ func openWatch() (*os.File, error) {
 		return nil, err
 	}
 	groups := uint32(unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR |
-		unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE | unix.RTMGRP_IPV6_IFINFO)
+		unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE | unix.RTMGRP_IPV6_IFINFO |
+		1<<(unix.RTNLGRP_IPV4_RULE-1) | 1<<(unix.RTNLGRP_IPV6_RULE-1))
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
 		unix.Close(fd)
 		return nil, err
@@ -153,8 +155,24 @@ func parseChange(m *syscall.NetlinkMessage) (Change, bool) {
 		if w, _, ok := parseRoute(d); ok {
 			return Change{Kind: RouteChanged, Family: family(d[0]), Dst: w.Dst, Source: w.Source, Local: w.Local}, true
 		}
+	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
+		if len(d) > 0 { // of struct fib_rule_hdr the family
+			return ruleChange(family(d[0]))
+		}
 	}
 	return Change{}, false
+}
+
+// ruleChange is that of a rule, which others than those of the two families, such as of multicast, are not.
+func ruleChange(family int) (c Change, ok bool) {
+	c = Change{Kind: RouteChanged, Family: family}
+	switch family {
+	case 4:
+		c.Dst = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	case 6:
+		c.Dst = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	return c, c.Dst.IsValid()
 }
 
 // ownAddress reads the host's own address from a message of addresses: IFA_LOCAL where the link leads to one
