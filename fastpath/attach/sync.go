@@ -29,6 +29,7 @@ func (a *Attachment) Sync() (changed bool, err error) {
 	}
 	before := a.reports()
 	err = a.dropUnwanted(all)
+	a.chooseAgain()
 	a.left = nil
 	err = errors.Join(err, a.placeNew(all))
 	if lost := a.judge(); lost != nil && a.config.Mode == fastpath.ModeAuto {
@@ -64,6 +65,19 @@ func (a *Attachment) dropUnwanted(all []*device) error {
 	return errors.Join(errs...)
 }
 
+// chooseAgain forgets what was chosen for devices that have all gone: with auto it was chosen
+// by what they could do, and those that come may be others.
+func (a *Attachment) chooseAgain() {
+	for s := range a.placed {
+		if s.Place != pinned.PlaceEgress {
+			return
+		}
+	}
+	if a.config.Mode == fastpath.ModeAuto {
+		a.regime = nil
+	}
+}
+
 // placeNew attaches to devices that are wanted and have no program yet.
 func (a *Attachment) placeNew(all []*device) error {
 	var fresh []*device
@@ -83,6 +97,11 @@ func (a *Attachment) placeNew(all []*device) error {
 			return err
 		}
 		a.regime = &r
+		// Which takes tc where a driver refuses XDP after all, and may stop at one that refuses both.
+		if r.xdp && a.config.Mode == fastpath.ModeAuto && a.attachBy(r, fresh) == nil {
+			return nil
+		}
+		fresh = slices.DeleteFunc(fresh, func(d *device) bool { return a.has(d.index) })
 	}
 	var errs []error
 	for _, d := range fresh {

@@ -208,3 +208,30 @@ func TestSyncTellsTheMTU(t *testing.T) {
 		}
 	}
 }
+
+// TestSyncChoosesAgain has another device come when all have gone, which cannot do what was
+// chosen for them.
+func TestSyncChoosesAgain(t *testing.T) {
+	w := newWire(t)
+	c := newCounter(t)
+	a := w.mustAttach(t, c.Programs, Config{Mode: fastpath.ModeXDP})
+	a.config.Mode = fastpath.ModeAuto // which has found cards here
+	if r := only(t, a); r.Hook != HookXDP {
+		t.Fatalf("the report is %+v", r)
+	}
+	w.unplug(t)
+	if _, err := w.sync(t, a); err != nil {
+		t.Error(err)
+	}
+	w.Plug(t, func(v *netlink.Veth) { v.NumRxQueues, v.NumTxQueues, v.PeerNumTxQueues = 1, 1, 2 })
+	if _, err := w.sync(t, a); err != nil {
+		t.Error(err)
+	}
+	if r := only(t, a); r.Hook != hookTC() || a.XDP() {
+		t.Errorf("with another device the report is %+v", r)
+	}
+	w.send(t, 5)
+	if got := c.await(t, 5); got != 5 {
+		t.Errorf("the program saw %d of 5 frames", got)
+	}
+}
