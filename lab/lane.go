@@ -110,6 +110,15 @@ func newLane(c LaneConfig, seed, stream uint64) *lane {
 	return l
 }
 
+// setCut cuts the lane, or restores it. What a cut drops holds up nothing that comes later.
+func (l *lane) setCut(cut bool) {
+	if cut && !l.cut {
+		l.epoch++
+		l.free, l.last = 0, 0
+	}
+	l.cut = cut
+}
+
 // admit takes in a frame that arrived at time at and says when it leaves, or
 // that it does not.
 func (l *lane) admit(at int64, frame []byte) (leave int64, ok bool) {

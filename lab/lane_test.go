@@ -126,3 +126,31 @@ func TestWireModel(t *testing.T) {
 		t.Error("a wire that cannot be has a model")
 	}
 }
+
+// What a cut throws away holds up nothing that comes after it, nor has no room for it.
+func TestCutLeavesNoQueue(t *testing.T) {
+	own := 101 * millisecond // on the line, and behind it
+	l := mustLane(t, LaneConfig{Rate: 80e3, Queue: 5000, Delay: time.Millisecond}) // 10 bytes per ms
+	for range 10 {
+		l.admit(0, sized(1000)) // until the queue is full
+	}
+	full := l.count.QueueFull
+	l.setCut(true)
+	l.setCut(false)
+	leave, ok := l.admit(millisecond, sized(1000))
+	if want := millisecond + own; !ok || leave != want || l.count.QueueFull != full {
+		t.Errorf("the first packet behind a cut leaves at %v, %v; want %v", time.Duration(leave), ok, time.Duration(want))
+	}
+	m, err := NewWireModel(WireConfig{AtoB: l.config})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		m.Admit(AtoB, 0, sized(1000))
+	}
+	m.Cut()
+	m.Restore()
+	if leave, ok := m.Admit(AtoB, time.Millisecond, sized(1000)); !ok || int64(leave) != millisecond+own {
+		t.Errorf("of a model it leaves at %v, %v", leave, ok)
+	}
+}

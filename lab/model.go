@@ -38,6 +38,6 @@ func (m *WireModel) set(cut bool, directions []Direction) {
 		directions = []Direction{AtoB, BtoA}
 	}
 	for _, d := range directions {
-		m.lanes[d].cut = cut
+		m.lanes[d].setCut(cut)
 	}
 }

@@ -111,10 +111,19 @@ func (p *pump) end() error {
 func (p *pump) setCut(cut bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if cut && !p.lane.cut {
-		p.lane.epoch++
+	p.lane.setCut(cut)
+}
+
+// stale drops a frame that a cut has found under way: what came after the cut may leave before it
+// would have.
+func (p *pump) stale(f frame) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f.epoch == p.lane.epoch {
+		return false
 	}
-	p.lane.cut = cut
+	p.lane.count.Cut++
+	return true
 }
 
 func (p *pump) lose(n int, of Filter) {
@@ -221,6 +230,11 @@ func (p *pump) sendDue() {
 	sent := 0
 	for sent < len(p.flight) {
 		f := p.flight[sent]
+		if p.stale(f) {
+			p.spare = append(p.spare, f.bytes)
+			sent++
+			continue
+		}
 		now := monotonic()
 		begin := f.leave - p.cost
 		if begin-now > p.spin {
