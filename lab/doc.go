@@ -46,6 +46,7 @@
 // Nothing. No object is made in the namespace the lab was started from. A
 // run keeps its namespaces and a state file in a directory of its own below
 // /run/isthmus-lab (below the user's own run-time directory without root).
-// Close removes all of it; children get SIGKILL from the kernel when the lab
-// dies; the next New removes what a killed run left.
+// Close removes all of it, with the temporary folders that the state file names
+// and what fast paths have pinned in its namespaces; children get SIGKILL from the
+// kernel when the lab dies; the next New removes what a killed run left.
 package lab

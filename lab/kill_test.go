@@ -5,6 +5,7 @@ package lab
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -49,6 +50,11 @@ func beVictim() error {
 	}
 	if _, err := n.Start(ctx, Process{Path: "sh", Args: []string{"-c", "setsid sleep 1000 & wait"}}); err != nil {
 		return err
+	}
+	for _, perm := range []os.FileMode{0o700, 0o755} {
+		if _, err := l.TempDir(perm); err != nil {
+			return err
+		}
 	}
 	for len(membersOf(l.dir)) < 2 {
 		time.Sleep(time.Millisecond)
@@ -95,6 +101,15 @@ func TestKilledLabIsSweptByNext(t *testing.T) {
 	if !found {
 		t.Errorf("the running victim is not listed as it is: %+v", runs)
 	}
+	var state runState
+	if b, err := os.ReadFile(filepath.Join(dir, stateFile)); err != nil || json.Unmarshal(b, &state) != nil || len(state.Outside) != 2 {
+		t.Fatalf("the victim's state is %+v, %v; want two folders outside", state, err)
+	}
+	for _, outside := range state.Outside {
+		if err := os.WriteFile(filepath.Join(outside, "file"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -106,8 +121,10 @@ func TestKilledLabIsSweptByNext(t *testing.T) {
 	if !awaitEnd(members, 0) {
 		t.Error("processes of the killed lab are alive after the next start")
 	}
-	if _, err := os.Stat(dir); !os.IsNotExist(err) {
-		t.Errorf("%s is still there after the next start: %v", dir, err)
+	for _, folder := range append(state.Outside, dir) {
+		if _, err := os.Stat(folder); !os.IsNotExist(err) {
+			t.Errorf("%s is still there after the next start: %v", folder, err)
+		}
 	}
 	if mounts, err := os.ReadFile("/proc/self/mounts"); err != nil || strings.Contains(string(mounts), dir+"/") {
 		t.Errorf("namespaces of the killed lab are still mounted (%v)", err)

@@ -47,6 +47,8 @@ type runState struct {
 	// Controls are the control sockets of the Isthmus in each node.
 	Controls map[string]string `json:"controls,omitempty"`
 	Children []childRecord     `json:"children,omitempty"`
+	// Outside are the folders that do not lie in that of the run.
+	Outside []string `json:"outside,omitempty"`
 }
 
 type childRecord struct {
@@ -221,7 +223,8 @@ func removeRun(root string, s runState) error {
 	return os.RemoveAll(filepath.Join(root, s.Name))
 }
 
-// endRun ends the processes of a run and removes its namespaces.
+// endRun ends the processes of a run and removes its namespaces, and what they left outside of its
+// folder.
 func endRun(root string, s runState) error {
 	dir := filepath.Join(root, s.Name)
 	var living []identity
@@ -229,6 +232,14 @@ func endRun(root string, s runState) error {
 		living = append(living, c.identity)
 	}
 	endAll(append(living, membersOf(dir)...), sweepGrace)
+	if err := removeOutside(s.Outside); err != nil {
+		return err
+	}
+	if !s.UserNamespace { // without root there is no fast path
+		if err := removePins(filepath.Join(dir, namespaceDir)); err != nil {
+			return err
+		}
+	}
 	spaces, err := os.ReadDir(filepath.Join(dir, namespaceDir))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -87,7 +86,7 @@ func drawCore(ctx context.Context, e *lab.Env, name string, at gsns) (_ *coreNet
 	if err := errors.Join(l.Err(), e.Capture(n.ggsn, "gn")); err != nil {
 		return n, err
 	}
-	if n.dir, err = os.MkdirTemp("", "isthmus-core-"); err != nil {
+	if n.dir, err = l.TempDir(0o700); err != nil {
 		return n, err
 	}
 	n.daemons = &daemons{env: e, dir: n.dir, ctx: ctx}
@@ -95,13 +94,7 @@ func drawCore(ctx context.Context, e *lab.Env, name string, at gsns) (_ *coreNet
 }
 
 // Close ends all that runs and removes the topology.
-func (n *coreNet) Close() error {
-	err := n.lab.Close()
-	if n.dir != "" {
-		err = errors.Join(err, os.RemoveAll(n.dir))
-	}
-	return err
-}
+func (n *coreNet) Close() error { return n.lab.Close() }
 
 // startGGSN starts a GGSN with an APN for each family.
 func (n *coreNet) startGGSN(ctx context.Context, who maker) error {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -93,10 +92,7 @@ func newAppNet(ctx context.Context, e *lab.Env, w way) (_ *appNet, err error) {
 	if err := l.Err(); err != nil {
 		return nil, err
 	}
-	if n.dir, err = os.MkdirTemp("", "isthmus-napt-"); err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(n.dir, 0o755); err != nil { // the web server is no one
+	if n.dir, err = l.TempDir(0o755); err != nil { // the web server is no one
 		return nil, err
 	}
 	if w == wayXDP {
@@ -205,7 +201,4 @@ func mac(node *lab.Node, iface string) (net.HardwareAddr, error) {
 // healthy reports whether the translator has ended.
 func (n *appNet) healthy() error { return alive(n.way.title, n.process) }
 
-func (n *appNet) close() {
-	_ = n.lab.Close()
-	_ = os.RemoveAll(n.dir)
-}
+func (n *appNet) close() { _ = n.lab.Close() }

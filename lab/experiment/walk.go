@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -46,10 +45,7 @@ func newWalk(ctx context.Context, e *lab.Env, name string) (*walk, error) {
 		return nil, err
 	}
 	w := &walk{env: e, lab: l, begin: time.Now()}
-	if w.dir, err = os.MkdirTemp("", "isthmus-"+name+"-"); err == nil {
-		err = os.Chmod(w.dir, 0o755) // the servers are no one
-	}
-	if err != nil {
+	if w.dir, err = l.TempDir(0o755); err != nil { // the servers are no one
 		return nil, errors.Join(err, w.close())
 	}
 	return w, nil
@@ -151,9 +147,5 @@ func (w *walk) close() error {
 		default:
 		}
 	}
-	err = errors.Join(err, w.lab.Close())
-	if w.dir != "" {
-		err = errors.Join(err, os.RemoveAll(w.dir))
-	}
-	return err
+	return errors.Join(err, w.lab.Close())
 }
