@@ -103,6 +103,10 @@ type hook interface {
 	detach() error
 	// leave keeps it for a successor.
 	leave() error
+	// there reports whether the program still is in its place, as far as can be seen.
+	there() bool
+	// forget tidies up where somebody else has taken it away.
+	forget() error
 }
 
 // Attach attaches the programs to all devices, or to none: if one fails, what was

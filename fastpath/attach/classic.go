@@ -5,6 +5,7 @@ package attach
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
@@ -19,6 +20,22 @@ type filterHook struct{ *pinned.Filter }
 func (h filterHook) detach() error { return h.Detach() }
 
 func (h filterHook) leave() error { return nil }
+
+// there looks for the filter: whoever deletes the qdisc takes it away with it.
+func (h filterHook) there() bool {
+	want := h.Describe()
+	filters, err := netlink.FilterList(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: h.Spot.Index}}, want.Parent)
+	return err != nil || slices.ContainsFunc(filters, func(f netlink.Filter) bool {
+		bpf, ok := f.(*netlink.BpfFilter)
+		return ok && bpf.Name == want.Name
+	})
+}
+
+// forget leaves alone what may be another's qdisc by now.
+func (h filterHook) forget() error {
+	h.OwnsQdisc = false
+	return h.Detach()
+}
 
 // attachFilter attaches the program by a filter, or replaces in one step the one
 // that we or a predecessor have there.

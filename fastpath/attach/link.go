@@ -89,6 +89,14 @@ func (h *linkHook) detach() error {
 
 func (h *linkHook) leave() error { return h.link.Close() }
 
+// there asks the link, which others may detach as well.
+func (h *linkHook) there() bool {
+	index, err := pinned.LinkIndex(h.link)
+	return err != nil || index != 0
+}
+
+func (h *linkHook) forget() error { return h.detach() }
+
 // inherit opens the links that a predecessor left in the pins. Those whose device
 // is gone are unpinned.
 func inherit(pins *pinned.Folder) (map[pinned.Spot]*linkHook, error) {

@@ -14,7 +14,8 @@ import (
 // Sync brings the attachment in step with the devices that there are now. It
 // attaches to those that appeared, a device that vanished and came back included,
 // lets go of those that vanished or became members of a bridge, bond or team, and
-// judges all again. Call it when links change. A device that cannot be attached to
+// judges all again. Programs that somebody else has taken away are put back. Call it when links
+// change, and when [Attachment.Missing] says so. A device that cannot be attached to
 // is left out, the report says why, and the others stay as they are. The result
 // reports whether the report changed.
 func (a *Attachment) Sync() (changed bool, err error) {
@@ -28,17 +29,36 @@ func (a *Attachment) Sync() (changed bool, err error) {
 		return false, err
 	}
 	before := a.reports()
-	err = a.dropUnwanted(all)
+	lost, err := a.dropUnwanted(all)
 	a.chooseAgain()
 	a.left = nil
 	err = errors.Join(err, a.placeNew(all))
-	if lost := a.judge(); lost != nil && a.config.Mode == fastpath.ModeAuto {
+	if slices.ContainsFunc(lost, func(s pinned.Spot) bool { return s.Place == pinned.PlaceEgress }) {
+		err = errors.Join(err, a.placeTunnel())
+	}
+	if silent := a.judge(); silent != nil && a.config.Mode == fastpath.ModeAuto {
 		placed := slices.DeleteFunc(all, func(d *device) bool { return !a.has(d.index) })
-		err = errors.Join(err, a.leaveXDP(lost.transmitsNothing(), placed))
+		err = errors.Join(err, a.leaveXDP(silent.transmitsNothing(), placed))
 		a.judge()
 	}
 	a.watch()
-	return !slices.EqualFunc(before, a.reports(), sameReport), err
+	return len(lost) > 0 || !slices.EqualFunc(before, a.reports(), sameReport), err
+}
+
+// Missing reports whether somebody else has taken programs away that are still wanted, of which
+// no link event tells: then call [Attachment.Sync].
+func (a *Attachment) Missing() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.finished {
+		return false
+	}
+	for _, p := range a.placed {
+		if !p.hook.there() {
+			return true
+		}
+	}
+	return false
 }
 
 func sameReport(x, y DeviceReport) bool {
@@ -49,20 +69,27 @@ func sameReport(x, y DeviceReport) bool {
 }
 
 // dropUnwanted lets go of devices that are gone or must not be attached to any
-// more. One that is merely down stays.
-func (a *Attachment) dropUnwanted(all []*device) error {
+// more. One that is merely down stays. It returns the spots of those that are wanted, and have
+// lost their programs.
+func (a *Attachment) dropUnwanted(all []*device) (lost []pinned.Spot, err error) {
 	var errs []error
 	for _, s := range a.spots() {
+		p := a.placed[s]
 		i := slices.IndexFunc(all, func(d *device) bool { return d.index == s.Index })
-		if i >= 0 && (s.Place == pinned.PlaceEgress || all[i].refuses() == nil) {
-			a.placed[s].report.Device = all[i].name
+		switch wanted := i >= 0 && (s.Place == pinned.PlaceEgress || all[i].refuses() == nil); {
+		case !wanted:
+			errs = append(errs, p.hook.detach())
+		case !p.hook.there():
+			errs = append(errs, p.hook.forget())
+			lost = append(lost, s)
+		default:
+			p.report.Device = all[i].name
 			continue
 		}
-		errs = append(errs, a.placed[s].hook.detach())
 		delete(a.placed, s)
 		delete(a.refuses, s.Index)
 	}
-	return errors.Join(errs...)
+	return lost, errors.Join(errs...)
 }
 
 // chooseAgain forgets what was chosen for devices that have all gone: with auto it was chosen

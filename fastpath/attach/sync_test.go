@@ -9,6 +9,8 @@ import (
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/fastpath/fastpathtest"
+	"github.com/isthmus-net/isthmus/fastpath/pinned"
+	"github.com/isthmus-net/isthmus/fastpath/probe"
 )
 
 // sync calls Sync in the near namespace.
@@ -233,5 +235,106 @@ func TestSyncChoosesAgain(t *testing.T) {
 	w.send(t, 5)
 	if got := c.await(t, 5); got != 5 {
 		t.Errorf("the program saw %d of 5 frames", got)
+	}
+}
+
+// TestSyncPutsBackWhatOthersTake has somebody take the programs away, with the qdisc that they
+// are in, and perhaps make one of his own.
+func TestSyncPutsBackWhatOthersTake(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		host bool
+		take func(index int, a *Attachment) error
+	}{
+		{name: "the qdisc", take: func(index int, _ *Attachment) error { return netlink.QdiscDel(pinned.Clsact(index)) }},
+		{name: "the qdisc of a host's tunnel", host: true, take: func(index int, _ *Attachment) error {
+			return netlink.QdiscDel(pinned.Clsact(index))
+		}},
+		{name: "the qdisc, and makes his own", take: func(index int, _ *Attachment) error {
+			if err := netlink.QdiscDel(pinned.Clsact(index)); err != nil {
+				return err
+			}
+			return netlink.QdiscAdd(pinned.Clsact(index))
+		}},
+		{name: "links", take: func(_ int, a *Attachment) error {
+			for _, p := range a.placed {
+				if l, ok := p.hook.(*linkHook); ok {
+					return l.link.Detach()
+				}
+			}
+			return nil
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if row.name == "links" && probe.LacksTCX() {
+				t.Skip("this kernel has no links for tc")
+			}
+			root := fastpathtest.MountBPFFS(t)
+			w := newWire(t)
+			c := newCounter(t)
+			o := Config{Mode: fastpath.ModeTC, Classic: row.name != "links", Pins: w.openPins(t, root)}
+			name := "port"
+			if row.host {
+				name = "tunnel"
+			}
+			index := 0
+			w.Near.Do(t, func() error {
+				if row.host {
+					if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "end"}); err != nil {
+						return err
+					}
+				}
+				l, err := netlink.LinkByName(name)
+				if err == nil {
+					index = l.Attrs().Index
+				}
+				return err
+			})
+			if row.host {
+				o.Host, o.Tunnel = true, index
+			}
+			a := w.mustAttach(t, c.Programs, o)
+			before := len(a.Report())
+			w.Near.Do(t, func() error {
+				if a.Missing() {
+					t.Error("at first something is missing")
+				}
+				if err := row.take(index, a); err != nil {
+					return err
+				}
+				if !a.Missing() {
+					t.Error("nothing is missing")
+				}
+				return nil
+			})
+			if changed, err := w.sync(t, a); !changed || err != nil {
+				t.Errorf("Sync says %t and %v", changed, err)
+			}
+			if n := len(a.Report()); n != before {
+				t.Errorf("%d programs were attached, now %d", before, n)
+			}
+			w.Near.Do(t, func() error {
+				if a.Missing() {
+					t.Error("then something is missing")
+				}
+				return nil
+			})
+			w.send(t, 5)
+			if got := c.await(t, 5); got != 5 {
+				t.Errorf("the program saw %d of 5 frames", got)
+			}
+			w.finish(t, a.Close)
+			want := ""
+			if row.name == "the qdisc, and makes his own" {
+				want = "clsact"
+			}
+			w.Near.Do(t, func() error {
+				if kind := qdiscKind(index); kind != want {
+					t.Errorf("in the end there is a qdisc of the kind %q, want %q", kind, want)
+				}
+				return nil
+			})
+			wantNothingPinned(t, o.Pins)
+		})
 	}
 }

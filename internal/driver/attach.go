@@ -95,8 +95,8 @@ func (f *Driver) settle() {
 	case cfg.Mode == fastpath.ModeAuto && unsure != nil:
 		f.Detach("what " + f.role.Packets + " would not meet cannot be determined: " + unsure.Error())
 	case f.attachment != nil && !again && sameAttachment(as, f.attachedAs):
-		if moved {
-			f.sync()
+		if missing := f.isMissing(f.attachment); missing || moved {
+			f.sync(missing)
 		}
 	default:
 		f.Detach("")
@@ -111,6 +111,15 @@ func (f *Driver) settle() {
 	if cfg.Mode != fastpath.ModeAuto {
 		f.warnSkipped(found, unsure)
 	}
+}
+
+// isMissing reports, also to the log, whether somebody else has taken programs from devices.
+func (f *Driver) isMissing(a *attach.Attachment) bool {
+	if !a.Missing() {
+		return false
+	}
+	f.log.Warn("somebody has taken programs of Isthmus from a device, perhaps with its clsact qdisc: they are attached again")
+	return true
 }
 
 // keepForwarding has the kernel go on telling next hops by the instance's device. Who
@@ -216,16 +225,17 @@ func (f *Driver) Detach(why string) {
 	}
 }
 
-// sync takes devices that came and lets go of those that went.
-func (f *Driver) sync() {
+// sync takes devices that came and lets go of those that went; missing says that it puts back
+// programs that somebody has taken away.
+func (f *Driver) sync(missing bool) {
 	before, slow := f.inTC(), f.slow
 	changed, err := f.attachment.Sync()
 	f.warnWhile(aboutDevices, "the fast path cannot be brought in step with the devices", err)
 	f.retarget() // a new link-layer address changes no report
+	if f.inTC() && (missing || !before) {
+		f.unsteer() // it comes behind the others
+	}
 	if f.inTC() && !before {
-		if f.steering != nil {
-			f.unsteer() // it comes behind the others
-		}
 		f.Wake() // what packets skip is another thing by tc
 	}
 	if changed || !maps.Equal(f.slow, slow) {

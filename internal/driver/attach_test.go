@@ -4,17 +4,24 @@ package driver
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/fastpath/attach"
+	"github.com/isthmus-net/isthmus/fastpath/fastpathtest"
+	"github.com/isthmus-net/isthmus/fastpath/pinned"
+	"github.com/isthmus-net/isthmus/fastpath/probe"
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/testutil"
 )
@@ -114,4 +121,82 @@ func TestDeviceTakesThePlaceOfOneThatIsGone(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// passing is a program for tc that lets all pass.
+func passing(t *testing.T) *ebpf.Program {
+	t.Helper()
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.SchedCLS, License: "Dual BSD/GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// takeAway takes what is at tc ingress of a device from it, and returns how many programs these
+// were.
+func takeAway(index int) (int, error) {
+	if probe.LacksTCX() {
+		filters, err := netlink.FilterList(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, netlink.HANDLE_MIN_INGRESS)
+		return len(filters), errors.Join(err, netlink.QdiscDel(pinned.Clsact(index)))
+	}
+	r, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXIngress})
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range r.Programs {
+		id, _ := p.LinkID()
+		l, err := link.NewFromID(id)
+		if err != nil {
+			return 0, err
+		}
+		err = l.Detach()
+		l.Close()
+		if err != nil {
+			return 0, err
+		}
+	}
+	return len(r.Programs), nil
+}
+
+// Programs that somebody else takes from devices, theirs and the steering's, are put back at the
+// next look, which no change of a link need cause.
+func TestProgramsThatOthersTakeComeBack(t *testing.T) {
+	for _, row := range []struct {
+		mode fastpath.Mode
+		want int
+	}{{fastpath.ModeTC, 2}, {fastpath.ModeOff, 1}} {
+		t.Run(string(row.mode), func(t *testing.T) {
+			w := fastpathtest.NewWire(t)
+			steering := &Steering{fastpath.Programs{Ingress: passing(t)}}
+			programs := &table{programs: fastpath.Programs{Ingress: passing(t)}}
+			w.Near.Do(t, func() error {
+				port, err := netlink.LinkByName("port")
+				if err != nil {
+					return err
+				}
+				var log bytes.Buffer
+				f := New(Role{
+					Name: "test", Steer: func() *Steering { return steering },
+				}, Config{Mode: row.mode}, slog.New(slog.NewTextHandler(&log, nil)))
+				f.table = programs
+				defer f.Close()
+				for range 3 {
+					log.Reset()
+					f.settle()
+					if n, err := takeAway(port.Attrs().Index); err != nil || n != row.want {
+						t.Errorf("%d programs were there, want %d: %v\n%s", n, row.want, err, &log)
+					}
+				}
+				if n := bytes.Count(log.Bytes(), []byte("somebody has taken")); n != 1 {
+					t.Errorf("said %d times:\n%s", n, &log)
+				}
+				return nil
+			})
+		})
+	}
 }

@@ -32,7 +32,7 @@ func (f *Driver) steer(cfg *Config, moved bool) {
 		return
 	}
 	if f.steering != nil && slices.Equal(f.steered, cfg.Devices) {
-		if !moved {
+		if !f.isMissing(f.steering) && !moved {
 			return
 		}
 		_, err := f.steering.Sync()
