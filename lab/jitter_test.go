@@ -64,10 +64,10 @@ func far(got, want time.Duration, share float64) bool {
 
 // Neighbours resemble each other as stated, and what is far apart does not.
 func TestJitterIsCorrelated(t *testing.T) {
-	const tau, steps, count = 100, 10, 400_000
+	const tau, steps, count = 100, 10, 1_600_000
 	c := LaneConfig{Delay: time.Second, Jitter: 10 * time.Millisecond, Correlation: tau * steps * time.Millisecond}
 	l := mustLane(t, c)
-	var delays []float64
+	delays := make([]float64, 0, count)
 	for i := range int64(count) {
 		delays = append(delays, float64(l.delay(i*steps*millisecond))-float64(c.Delay))
 	}
@@ -84,21 +84,27 @@ func TestJitterIsCorrelated(t *testing.T) {
 	}
 }
 
-// The medium's delay at an instant does not depend on what else was sent, nor a pause on its
-// length.
+// The medium's delay at an instant does not depend on what else was sent, whatever the pauses.
 func TestJitterIsTheMediums(t *testing.T) {
-	c := UMTS().AtoB
-	c.Rate = 0
-	few, many := mustLane(t, c), mustLane(t, c)
-	for at := int64(0); at < int64(10*time.Second); at += 10 * millisecond {
-		delay := many.delay(at)
-		if at%(500*millisecond) == 0 && few.delay(at) != delay {
-			t.Fatalf("at %v: %v for one sender, %v for another", time.Duration(at), few.delay(at), delay)
+	for name, c := range map[string]LaneConfig{"UMTS": UMTS().AtoB, "WLAN": WLAN().AtoB} {
+		c.Rate = 0
+		many := mustLane(t, c)
+		few := map[int64]*lane{}
+		for _, pause := range []int64{30, 200, 500, 3000, 40_000, 110_000} {
+			few[pause*millisecond] = mustLane(t, c)
 		}
-	}
-	for _, pause := range []time.Duration{time.Hour, 10000 * time.Hour} {
-		if d := few.delay(int64(pause)); d <= 0 || d > int64(time.Minute) {
-			t.Errorf("after %v the delay is %v", pause, time.Duration(d))
+		for at := int64(0); at < int64(4*time.Minute); at += 10 * millisecond {
+			delay := many.delay(at)
+			for pause, l := range few {
+				if at%pause == 0 && l.delay(at) != delay {
+					t.Fatalf("%s, at %v: another delay than %v for one who sends each %v", name, time.Duration(at), time.Duration(delay), time.Duration(pause))
+				}
+			}
+		}
+		for _, pause := range []time.Duration{time.Hour, 10000 * time.Hour} {
+			if d := many.delay(int64(pause)); d <= 0 || d > int64(time.Minute) {
+				t.Errorf("%s: after %v the delay is %v", name, pause, time.Duration(d))
+			}
 		}
 	}
 }

@@ -105,7 +105,7 @@ type lane struct {
 func newLane(c LaneConfig, seed, stream uint64) *lane {
 	l := &lane{config: c, random: rand.New(rand.NewPCG(seed, stream))}
 	if c.Jitter > 0 {
-		l.jitter = newJitter(c, rand.New(rand.NewPCG(seed, ^stream)))
+		l.jitter = newJitter(c, seed, ^stream)
 	}
 	return l
 }

@@ -129,7 +129,7 @@ func TestWireModel(t *testing.T) {
 
 // What a cut throws away holds up nothing that comes after it, nor has no room for it.
 func TestCutLeavesNoQueue(t *testing.T) {
-	own := 101 * millisecond // on the line, and behind it
+	own := 101 * millisecond                                                       // on the line, and behind it
 	l := mustLane(t, LaneConfig{Rate: 80e3, Queue: 5000, Delay: time.Millisecond}) // 10 bytes per ms
 	for range 10 {
 		l.admit(0, sized(1000)) // until the queue is full

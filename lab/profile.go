@@ -21,7 +21,7 @@ func Ethernet(rate int64) WireConfig {
 // Seeds of the profiles, chosen among thousands: in the first 30 and 60 s round trips have the
 // stated mean and deviation to 5 %, so that a short run meets the medium and not a spell of it.
 const (
-	seedWLAN = 74
+	seedWLAN = 271
 	seedUMTS = 313
 )
 
