@@ -15,13 +15,21 @@ import (
 // judge looks at every attached device again, now that drivers show what they can
 // do with a program, and writes into its report whether it is a target and what
 // to warn of. It returns a device that was a target, and that now loses what XDP
-// redirects into it.
+// redirects into it. Without an answer of the kernel reports stay as they are.
 func (a *Attachment) judge() (lost *device) {
+	if len(a.placed) == 0 {
+		return nil
+	}
+	all, err := listDevices() // once for all: there may be hundreds
+	if err != nil {
+		return nil
+	}
 	for s, p := range a.placed {
-		d, err := deviceAt(s.Index)
-		if err != nil {
+		i := slices.IndexFunc(all, func(d *device) bool { return d.index == s.Index })
+		if i < 0 {
 			continue // it has just vanished; the next Sync removes it
 		}
+		d := all[i]
 		d.look(a.isOwn)
 		p.report.MTU = d.mtu
 		if s.Place == pinned.PlaceEgress {

@@ -3,6 +3,7 @@
 package attach
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -336,5 +337,41 @@ func TestSyncPutsBackWhatOthersTake(t *testing.T) {
 			})
 			wantNothingPinned(t, o.Pins)
 		})
+	}
+}
+
+// TestSyncListsDevicesFewTimes counts dumps of all links, each of which is as long as there are
+// devices.
+func TestSyncListsDevicesFewTimes(t *testing.T) {
+	w := newWire(t)
+	w.Near.Do(t, func() error {
+		for i := range 10 {
+			name := fmt.Sprint("more", i)
+			if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "far"}); err != nil {
+				return err
+			}
+			if err := fastpathtest.Up(name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	c := newCounter(t)
+	a := w.mustAttach(t, c.Programs, Config{Mode: fastpath.ModeTC})
+	if n := len(a.Report()); n < 11 {
+		t.Fatalf("%d devices are reported", n)
+	}
+	dumps := 0
+	ask := askLinks
+	defer func() { askLinks = ask }()
+	askLinks = func() ([]netlink.Link, error) {
+		dumps++
+		return ask()
+	}
+	if _, err := w.sync(t, a); err != nil {
+		t.Error(err)
+	}
+	if dumps > 2 {
+		t.Errorf("links were listed %d times", dumps)
 	}
 }
