@@ -141,6 +141,7 @@ type Driver struct {
 	moved      bool               // links have changed since they were looked at
 	replaced   bool               // likewise the instance's own device
 	failed     error              // why it must end
+	awake      time.Time          // when the goroutine of Run was last seen to do nothing long
 	attachment *attach.Attachment // nil: packets go to the engine
 	attachedAs attach.Config
 	view       Status
@@ -228,7 +229,7 @@ func (f *Driver) Start(ctx context.Context) {
 	}
 	f.setApplies(true)
 	f.apply()
-	f.beat()
+	defer f.keepBeating()()
 	f.settle()
 }
 
@@ -276,6 +277,10 @@ func (f *Driver) linger() time.Duration {
 // beatInterval is how often the programs are told that the daemon lives.
 const beatInterval = time.Second
 
+// hangs is for how long Run may be at work on one thing before it is taken to hang. What a
+// look takes grows with the host's devices and rules, and may be longer than the linger.
+const hangs = 30 * time.Second
+
 // beat lets programs that forward go on.
 func (f *Driver) beat() {
 	if f.forward != nil {
@@ -283,17 +288,61 @@ func (f *Driver) beat() {
 	}
 }
 
+// keepBeating beats beside the calling goroutine until the result is called. The follower keeps
+// next hops in step meanwhile.
+func (f *Driver) keepBeating() (stop func()) {
+	if f.forward == nil {
+		return func() {}
+	}
+	f.stir()
+	f.beat()
+	end := make(chan struct{})
+	var beater sync.WaitGroup
+	beater.Go(func() {
+		ticker := time.NewTicker(beatInterval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-end:
+				return
+			case now := <-ticker.C:
+				if f.alive(now) {
+					f.beat()
+				}
+			}
+		}
+	})
+	return func() {
+		close(end)
+		beater.Wait()
+	}
+}
+
+// stir notes that the goroutine of Run does not hang. It locks.
+func (f *Driver) stir() {
+	f.mu.Lock()
+	f.awake = time.Now()
+	f.mu.Unlock()
+}
+
+// alive reports whether programs may go on: all that keeps them right is at work. It locks.
+func (f *Driver) alive(now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failed == nil && now.Sub(f.awake) < hangs
+}
+
 // Run keeps the fast path in step with configuration and host until ctx ends.
 func (f *Driver) Run(ctx context.Context) {
 	if f.table == nil {
 		return
 	}
-	var beats <-chan time.Time // without them who does nothing is not woken
+	defer f.keepBeating()()
+	var seconds <-chan time.Time // without them who does nothing is not woken
 	if f.forward != nil {
 		ticker := time.NewTicker(beatInterval)
 		defer ticker.Stop()
-		beats = ticker.C
-		f.beat() // to attach may have taken longer than that
+		seconds = ticker.C
 	}
 	var due <-chan time.Time
 	round := func() {
@@ -326,8 +375,8 @@ func (f *Driver) Run(ctx context.Context) {
 			}
 			f.settle()
 			round()
-		case now := <-beats:
-			f.beat()
+		case now := <-seconds:
+			f.stir()
 			f.measure(now, f.role.Measure())
 			if f.attachment != nil && f.attachment.Failing() {
 				f.LinksChanged()
