@@ -11,8 +11,6 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
 )
 
 // bridgeName is the bridge device inside a bridge node.
@@ -150,22 +148,6 @@ func (n *Node) Namespace() string { return filepath.Join(n.lab.dir, namespaceDir
 // Kernel is for what the methods here do not offer of links, addresses and routes in the node's
 // namespace. Once the lab is closed all it does is an error.
 func (n *Node) Kernel() *Kernel { return &n.kernel }
-
-// Netlink opens a handle into the node's namespace, nil if there is none, for what Kernel does not
-// offer. It is the caller's to close, who must not use it later: a closed handle works in the
-// namespace of whoever calls.
-func (n *Node) Netlink() *netlink.Handle {
-	ns, err := n.kernel.namespace()
-	if err != nil {
-		return nil
-	}
-	defer ns.Close()
-	handle, err := netlink.NewHandleAt(netns.NsHandle(ns.Fd()), unix.NETLINK_ROUTE)
-	if err != nil {
-		return nil
-	}
-	return handle
-}
 
 // Addr gives an interface addresses with their prefix lengths, for example
 // "192.0.2.1/24". IPv6 addresses are usable at once.

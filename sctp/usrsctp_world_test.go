@@ -130,7 +130,7 @@ func newRoutedWorld(t *testing.T) *world {
 		gateway := strings.TrimSuffix(address, "a") + "fe"
 		w.us.Addr(name, address+"/64")
 		router.Addr(name, gateway+"/64")
-		if err := sendFrom(w.us.Netlink(), name, address, gateway, 101+i); err != nil {
+		if err := sendFrom(w.us.Kernel(), name, address, gateway, 101+i); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -145,7 +145,7 @@ func newRoutedWorld(t *testing.T) *world {
 }
 
 // sendFrom has what is sent from an address go by a gateway of its own.
-func sendFrom(h *netlink.Handle, name, address, gateway string, table int) error {
+func sendFrom(h *lab.Kernel, name, address, gateway string, table int) error {
 	link, err := h.LinkByName(name)
 	if err != nil {
 		return err
