@@ -39,13 +39,16 @@ INLINE u32 last_macs(const struct bpf_fib_lookup *f) { return U16_AT(f->smac, 2)
  * a class takes over only an answer with the MTU of the device. Another one lies in the place
  * of the class under the destination's own key, until somebody else of the class asks.
  */
-NOINLINE int fill4(void *ctx, struct nexthop4 *hop, u32 class, be32 destination)
+NOINLINE int fill4(void *ctx, struct nexthop4 *hop, u32 key, be32 destination)
 {
 	if (!hop)
 		return 0;
 	u64 generation = READ_ONCE(settings.generation);
-	/* Back to front it is the number of no class: that would be of 0.0.0.0/8. */
-	u32 own = class ? __builtin_bswap32(destination) : destination;
+	/*
+	 * Back to front it is the number of no class: that would be of 0.0.0.0/8, where nobody is.
+	 * What looks like a class and is the key of 192.0.0.0, say, does no harm in its own place.
+	 */
+	u32 own = key < HOPS4_CLASSES ? __builtin_bswap32(destination) : destination;
 	if (hop->key == own && hop->generation == generation)
 		return 1;
 	struct bpf_fib_lookup f = {
@@ -65,7 +68,7 @@ NOINLINE int fill4(void *ctx, struct nexthop4 *hop, u32 class, be32 destination)
 	if (!source || d->ifindex != f.ifindex)
 		return 0;
 	note_neighbour(&f, bpf_ktime_get_coarse_ns());
-	hop->key = class && (!d->mtu || f.mtu_result == d->mtu) ? class : own;
+	hop->key = !d->mtu || f.mtu_result == d->mtu ? key : own;
 	hop->source = source;
 	hop->mac0 = first_macs(&f);
 	hop->mac1 = last_macs(&f);
@@ -93,7 +96,7 @@ INLINE struct nexthop4 *find_hop4(void *ctx, be32 destination, u32 hook_flag)
 		return 0;
 	struct nexthop4 *hop = &hops->hop[index % HOPS4_BLOCK];
 	if (UNLIKELY(hop->generation != READ_ONCE(settings.generation) || hop->key != key)) {
-		if (!fill4(ctx, hop, class, destination))
+		if (!fill4(ctx, hop, key, destination))
 			return 0;
 	}
 	return hop->flags & hook_flag ? hop : 0;
