@@ -30,10 +30,12 @@ func (a *Attachment) Sync() (changed bool, err error) {
 	}
 	before := a.reports()
 	lost, err := a.dropUnwanted(all)
-	a.chooseAgain()
+	if len(lost) == 0 {
+		a.chooseAgain()
+	}
 	a.left = nil
 	err = errors.Join(err, a.placeNew(all))
-	if slices.ContainsFunc(lost, func(s pinned.Spot) bool { return s.Place == pinned.PlaceEgress }) {
+	if a.placed[pinned.Spot{Place: pinned.PlaceEgress, Index: a.config.Tunnel}] == nil && hasIndex(all, a.config.Tunnel) {
 		err = errors.Join(err, a.placeTunnel())
 	}
 	if silent := a.judge(); silent != nil && a.config.Mode == fastpath.ModeAuto {
@@ -53,12 +55,26 @@ func (a *Attachment) Missing() bool {
 	if a.finished {
 		return false
 	}
-	for _, p := range a.placed {
-		if !p.hook.there() {
+	var all []*device // a program goes with its device, too
+	for s, p := range a.placed {
+		if p.hook.there() {
+			continue
+		}
+		if all == nil {
+			var err error
+			if all, err = listDevices(); err != nil {
+				return false
+			}
+		}
+		if hasIndex(all, s.Index) {
 			return true
 		}
 	}
 	return false
+}
+
+func hasIndex(all []*device, index int) bool {
+	return slices.ContainsFunc(all, func(d *device) bool { return d.index == index })
 }
 
 func sameReport(x, y DeviceReport) bool {
@@ -79,6 +95,7 @@ func (a *Attachment) dropUnwanted(all []*device) (lost []pinned.Spot, err error)
 		switch wanted := i >= 0 && (s.Place == pinned.PlaceEgress || all[i].refuses() == nil); {
 		case !wanted:
 			errs = append(errs, p.hook.detach())
+			delete(a.refuses, s.Index)
 		case !p.hook.there():
 			errs = append(errs, p.hook.forget())
 			lost = append(lost, s)
@@ -87,7 +104,6 @@ func (a *Attachment) dropUnwanted(all []*device) (lost []pinned.Spot, err error)
 			continue
 		}
 		delete(a.placed, s)
-		delete(a.refuses, s.Index)
 	}
 	return lost, errors.Join(errs...)
 }

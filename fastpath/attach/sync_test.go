@@ -223,6 +223,12 @@ func TestSyncChoosesAgain(t *testing.T) {
 		t.Fatalf("the report is %+v", r)
 	}
 	w.unplug(t)
+	w.Near.Do(t, func() error {
+		if a.Missing() {
+			t.Error("a program that has gone with its device is missing")
+		}
+		return nil
+	})
 	if _, err := w.sync(t, a); err != nil {
 		t.Error(err)
 	}
@@ -295,6 +301,7 @@ func TestSyncPutsBackWhatOthersTake(t *testing.T) {
 				o.Host, o.Tunnel = true, index
 			}
 			a := w.mustAttach(t, c.Programs, o)
+			a.config.Mode = fastpath.ModeAuto // which has left XDP here
 			before := len(a.Report())
 			w.Near.Do(t, func() error {
 				if a.Missing() {
@@ -310,6 +317,9 @@ func TestSyncPutsBackWhatOthersTake(t *testing.T) {
 			})
 			if changed, err := w.sync(t, a); !changed || err != nil {
 				t.Errorf("Sync says %t and %v", changed, err)
+			}
+			if a.XDP() {
+				t.Error("the same device has XDP now")
 			}
 			if n := len(a.Report()); n != before {
 				t.Errorf("%d programs were attached, now %d", before, n)
@@ -374,4 +384,41 @@ func TestSyncListsDevicesFewTimes(t *testing.T) {
 	if dumps > 2 {
 		t.Errorf("links were listed %d times", dumps)
 	}
+}
+
+// TestSyncTriesTheTunnelAgain has somebody's qdisc in the place of ours for a while.
+func TestSyncTriesTheTunnelAgain(t *testing.T) {
+	w := newWire(t)
+	c := newCounter(t)
+	index := 0
+	w.Near.Do(t, func() error {
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "tunnel"}, PeerName: "end"}); err != nil {
+			return err
+		}
+		l, err := netlink.LinkByName("tunnel")
+		if err == nil {
+			index = l.Attrs().Index
+		}
+		return err
+	})
+	a := w.mustAttach(t, c.Programs, Config{Mode: fastpath.ModeTC, Classic: true, Host: true, Tunnel: index})
+	before := len(a.Report())
+	theirs := &netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS}}
+	w.Near.Do(t, func() error {
+		if err := netlink.QdiscDel(pinned.Clsact(index)); err != nil {
+			return err
+		}
+		return netlink.QdiscAdd(theirs)
+	})
+	if _, err := w.sync(t, a); err == nil {
+		t.Error("a program was attached to another's qdisc that has no place for it")
+	}
+	w.Near.Do(t, func() error { return netlink.QdiscDel(theirs) })
+	if _, err := w.sync(t, a); err != nil {
+		t.Error(err)
+	}
+	if n := len(a.Report()); n != before {
+		t.Errorf("%d programs were attached, now %d", before, n)
+	}
+	w.finish(t, a.Close)
 }
