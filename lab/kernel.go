@@ -17,7 +17,9 @@ var errNoNode = errors.New("the node does not exist, or its lab is closed")
 
 // Kernel asks the kernel about the namespace of a node, and has it change things there. A closed
 // handle of package netlink would work in the namespace of whoever calls, which is the host's;
-// here each request holds its handle until it is over, and none is made without one.
+// here each request holds its handle until it is over, and none is made without one. So would a
+// request of another family than NETLINK_ROUTE, such as for connection tracking: that is for
+// [Node.Do].
 type Kernel struct {
 	mu     sync.RWMutex // held for reading by requests
 	ns     *os.File     // both are nil before the namespace is there, and when the lab is closed
@@ -199,9 +201,4 @@ func (k *Kernel) RuleAdd(rule *netlink.Rule) error {
 // RuleDel removes a rule.
 func (k *Kernel) RuleDel(rule *netlink.Rule) error {
 	return k.tell(func(h *netlink.Handle) error { return h.RuleDel(rule) })
-}
-
-// ConntrackTableFlush forgets all connections.
-func (k *Kernel) ConntrackTableFlush(table netlink.ConntrackTableType) error {
-	return k.tell(func(h *netlink.Handle) error { return h.ConntrackTableFlush(table) })
 }

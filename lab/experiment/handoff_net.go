@@ -343,7 +343,7 @@ func (n *handoffNet) attach(ctx context.Context, b *handoffBox) error {
 	return setRoute((*lab.Kernel).RouteReplace).byDefault(n.node, handoffGPRS, lease.Router.String(), sipUsual)
 }
 
-// detach takes the terminal out of the second network. The box forgets it.
+// detach takes the terminal out of the second network. The box keeps its mappings until they end.
 func (n *handoffNet) detach(ctx context.Context, b *handoffBox) error {
 	var done sgsnrole.Done
 	if err := n.gprs.order(ctx, "sgsn", "detach", sgsnrole.Detached{Which: sgsnrole.Which{IMSI: testIMSI, NSAPI: 5}}, &done); err != nil {
@@ -363,7 +363,7 @@ func (n *handoffNet) detach(ctx context.Context, b *handoffBox) error {
 	}
 	b.inside.Store(nil)
 	n.guide.say("GPRS: the terminal is detached.")
-	return errors.Join(err, b.node.Kernel().ConntrackTableFlush(netlink.ConntrackTable))
+	return err
 }
 
 // lose takes the first network away, in the middle of whatever is on the air, and says when.
