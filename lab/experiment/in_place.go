@@ -28,6 +28,7 @@ const (
 	placedShort  = 5 * time.Millisecond  // of the short form
 	placedJoined = 5 * time.Minute       // bounds the wait for classes of routes
 	placedWarm   = 60 * time.Millisecond // brings back what the other ways have put out of the caches
+	placedLate   = 64                    // packets of a load that may be counted as the next one's
 	// placedSettled, before that, brings back what changes of routes have.
 	placedSettled = 2 * placedWarm
 )

@@ -234,7 +234,7 @@ func (b *placedBench) timed(ctx context.Context, r *placedRow) (err error) {
 			return err
 		}
 		work := after.Since(before)
-		if work.Runs < got.arrived {
+		if work.Runs+placedLate < got.arrived {
 			b.rep.Fault("the program of %s ran %d times for %d packets, %s, %s", p.way.title, work.Runs, got.arrived, r.direction, r.label)
 			continue
 		}
