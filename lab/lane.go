@@ -110,7 +110,8 @@ func newLane(c LaneConfig, seed, stream uint64) *lane {
 	return l
 }
 
-// setCut cuts the lane, or restores it. What a cut drops holds up nothing that comes later.
+// setCut cuts the lane, or restores it. What a cut drops holds up nothing that comes later; but the
+// delay of the medium stays that of the last frame in the queue until as late as that would have left.
 func (l *lane) setCut(cut bool) {
 	if cut && !l.cut {
 		l.epoch++

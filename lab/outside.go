@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath/pinned"
 )
@@ -77,11 +78,23 @@ func removePins(spaces string) error {
 		if !cookies[l.Namespace] {
 			continue
 		}
-		if err := l.Remove(); !errors.Is(err, pinned.ErrHeld) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, removePinsOf(l))
 	}
 	return errors.Join(errs...)
+}
+
+// pinsHeld bounds the wait for who holds pins: others hold all of them for the moment of a look.
+const pinsHeld = 2 * time.Second
+
+func removePinsOf(l pinned.Leftover) error {
+	for end := time.Now().Add(pinsHeld); ; time.Sleep(pinsHeld / 100) {
+		if err := l.Remove(); !errors.Is(err, pinned.ErrHeld) {
+			return err
+		}
+		if time.Now().After(end) {
+			return nil // they are in use after all
+		}
+	}
 }
 
 // cookiesOf are the numbers of the namespaces that are mounted in a folder. Kernels that have none

@@ -232,22 +232,16 @@ func endRun(root string, s runState) error {
 		living = append(living, c.identity)
 	}
 	endAll(append(living, membersOf(dir)...), sweepGrace)
-	if err := removeOutside(s.Outside); err != nil {
-		return err
-	}
+	errs := []error{removeOutside(s.Outside)}
 	if !s.UserNamespace { // without root there is no fast path
-		if err := removePins(filepath.Join(dir, namespaceDir)); err != nil {
-			return err
-		}
+		errs = append(errs, removePins(filepath.Join(dir, namespaceDir)))
 	}
 	spaces, err := os.ReadDir(filepath.Join(dir, namespaceDir))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
+	if !errors.Is(err, os.ErrNotExist) {
+		errs = append(errs, err)
 	}
 	for _, e := range spaces {
-		if err := removeNamespace(filepath.Join(dir, namespaceDir, e.Name())); err != nil {
-			return err
-		}
+		errs = append(errs, removeNamespace(filepath.Join(dir, namespaceDir, e.Name())))
 	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -60,7 +60,7 @@ func TestLosslessFindsWhatIsCarried(t *testing.T) {
 			}
 			got := report.Measured(found.passed[w]...).Median()
 			if len(found.passed[w]) != losslessRounds || math.Abs(got/c.want-1) > 0.1 {
-				t.Errorf("found %.0f in %d slices, want %.0f", got, len(found.passed[wayXDP]), c.want)
+				t.Errorf("found %.0f in %d slices, want %.0f", got, len(found.passed[w]), c.want)
 			}
 		})
 	}

@@ -55,7 +55,8 @@ func (p *Peers) Linphone(dir string, c Linphone) (*Command, error) {
 	}
 	file := filepath.Join(home, "rc")
 	return &Command{
-		Path: i.path, Args: []string{"-c", file}, Env: []string{"HOME=" + home}, Config: config, ConfigPath: file,
+		Path: i.path, Args: []string{"-c", file}, Config: config, ConfigPath: file,
+		Env: []string{"HOME=" + home, "PULSE_RUNTIME_PATH=" + home}, // or a folder in /tmp stays behind
 	}, nil
 }
 

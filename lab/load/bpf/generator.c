@@ -106,15 +106,15 @@ static __always_inline bool pace(const struct settings *c, struct progress *s)
 		s->over = 1;
 		return false;
 	}
-	s->end = now;
-	if (!c->interval)
-		return true;
-	__u64 next = s->next;
-	if (now < next) {
-		bpf_loop(SPINS, due, &next, 0);
-		now = next;
+	if (c->interval) {
+		__u64 next = s->next;
+		if (now < next) {
+			bpf_loop(SPINS, due, &next, 0);
+			now = next;
+		}
+		s->next = (now - next > c->interval + c->slack ? now : next) + c->interval;
 	}
-	s->next = (now - next > c->interval + c->slack ? now : next) + c->interval;
+	s->end = now;
 	return true;
 }
 
