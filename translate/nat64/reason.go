@@ -44,7 +44,6 @@ const (
 	FragmentTimeout                                                  // waited for others in vain
 	FragmentRefused                                                  // of a packet whose first fragment was dropped
 	FragmentTooLong                                                  // the whole would be too long for a packet
-	HairpinLoop                                                      // turned round twice
 	DetourFull                                                       // no alias number is left for an FTP control connection, or for more of the client
 	DetourUnknown                                                    // an alias number that no one has
 	DetourForged                                                     // came from the network in the proxy's name
@@ -62,7 +61,7 @@ var reasonNames = [numReasons - NotPool6]string{
 	"stored_syn", "stored_syn_replaced", "stored_syn_unanswered", "stored_syns_full", "stored_syns_source",
 	"fragment_overlap", "fragment_duplicate", "fragment_too_many", "fragments_full", "fragments_source",
 	"fragment_evicted", "fragment_memory", "fragment_timeout", "fragment_refused", "fragment_too_long",
-	"hairpin_loop", "detour_full", "detour_unknown", "detour_forged", "own_address",
+	"detour_full", "detour_unknown", "detour_forged", "own_address",
 }
 
 // String returns the name of the reason, stable and fit for a counter's label.
