@@ -87,7 +87,7 @@ func (r *rig) crowdRow(ctx context.Context, e *lab.Env, rep *report.Report, n, r
 	}
 	row = c.passedRow(scaleCrowdWays, fmt.Sprint(n))
 	for _, w := range scaleCrowdWays {
-		if slices.Max(c.passed[w]) == 0 {
+		if !c.works[w] {
 			rep.Fault("%s passed nothing with %d sessions", w.title, n)
 		}
 	}

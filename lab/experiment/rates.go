@@ -33,10 +33,11 @@ type rateCase struct {
 	direction            direction
 	size                 int
 	offered, passed, cpu map[way][]float64 // packets per second, and nanoseconds a packet
+	works                map[way]bool      // something came, be it late
 }
 
 func newRateCase(d direction, size int) *rateCase {
-	return &rateCase{d, size, map[way][]float64{}, map[way][]float64{}, map[way][]float64{}}
+	return &rateCase{d, size, map[way][]float64{}, map[way][]float64{}, map[way][]float64{}, map[way]bool{}}
 }
 
 // label names the case in tables.
@@ -46,6 +47,7 @@ func (c *rateCase) label() string { return fmt.Sprintf("%s, %d bytes", c.directi
 func (c *rateCase) add(w way, r rate) {
 	c.offered[w] = append(c.offered[w], r.offered)
 	c.passed[w] = append(c.passed[w], r.passed)
+	c.works[w] = c.works[w] || r.delivered > 0
 	if r.cpu > 0 {
 		c.cpu[w] = append(c.cpu[w], r.cpu)
 	}
@@ -97,7 +99,7 @@ func (r *rig) rates(ctx context.Context, e *lab.Env, rep *report.Report, directi
 				offered = append(offered, c.offered[w]...)
 			}
 			for _, w := range ways {
-				if w != x.spared && slices.Max(c.passed[w]) == 0 {
+				if w != x.spared && !c.works[w] {
 					rep.Fault("%s passed nothing, %s", w.title, c.label())
 				}
 			}
