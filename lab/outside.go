@@ -69,15 +69,12 @@ func removePins(spaces string) error {
 	if err != nil || len(cookies) == 0 {
 		return err
 	}
-	left, err := pinned.Leftovers()
+	left, err := pinned.LeftoversOf(cookies)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, l := range left {
-		if !cookies[l.Namespace] {
-			continue
-		}
 		errs = append(errs, removePinsOf(l))
 	}
 	return errors.Join(errs...)

@@ -212,15 +212,13 @@ func sweep(root string) error {
 // removeRun ends what is left of a run of this process and removes its files, under
 // the lock: the name is free for others before the last of its files is gone.
 func removeRun(root string, s runState) error {
-	if err := endRun(root, s); err != nil {
-		return err
-	}
+	ended := endRun(root, s)
 	lock, err := lockState(root)
 	if err != nil {
-		return err
+		return errors.Join(ended, err)
 	}
 	defer lock.Close()
-	return os.RemoveAll(filepath.Join(root, s.Name))
+	return errors.Join(ended, os.RemoveAll(filepath.Join(root, s.Name)))
 }
 
 // endRun ends the processes of a run and removes its namespaces, and what they left outside of its

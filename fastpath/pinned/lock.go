@@ -131,13 +131,21 @@ type Leftover struct {
 
 // Leftovers lists the folders of all instances, of live processes and of such as
 // ended without cleaning up, in the system's and in our own BPF file system.
-func Leftovers() ([]Leftover, error) {
+func Leftovers() ([]Leftover, error) { return leftovers(nil) }
+
+// LeftoversOf is Leftovers of the network namespaces with these cookies. Of others not even a lock
+// is touched.
+func LeftoversOf(cookies map[uint64]bool) ([]Leftover, error) {
+	return leftovers(func(cookie uint64) bool { return cookies[cookie] })
+}
+
+func leftovers(wanted func(cookie uint64) bool) ([]Leftover, error) {
 	var found []Leftover
 	for _, root := range []string{systemRoot, ownRoot} {
 		if !isBPFFS(root) {
 			continue
 		}
-		in, err := LeftoversAt(root)
+		in, err := leftoversAt(root, wanted)
 		if err != nil {
 			return nil, err
 		}
@@ -147,7 +155,10 @@ func Leftovers() ([]Leftover, error) {
 }
 
 // LeftoversAt is Leftovers of one BPF file system.
-func LeftoversAt(root string) ([]Leftover, error) {
+func LeftoversAt(root string) ([]Leftover, error) { return leftoversAt(root, nil) }
+
+// leftoversAt lists those of wanted namespaces, of all if wanted is nil.
+func leftoversAt(root string, wanted func(cookie uint64) bool) ([]Leftover, error) {
 	base := filepath.Join(root, pinsFolder)
 	entries, err := os.ReadDir(base)
 	if errors.Is(err, os.ErrNotExist) {
@@ -161,6 +172,9 @@ func LeftoversAt(root string) ([]Leftover, error) {
 		name, cookie, _ := strings.Cut(e.Name(), "@")
 		l := Leftover{Instance: name, Dir: filepath.Join(base, e.Name())}
 		l.Namespace, _ = strconv.ParseUint(cookie, 10, 64)
+		if wanted != nil && !wanted(l.Namespace) {
+			continue
+		}
 		f, err := os.Open(l.Dir)
 		if err != nil {
 			continue // removed meanwhile
