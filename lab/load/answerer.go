@@ -96,9 +96,7 @@ func (a *Answerer) Count() (n Answers, err error) {
 		if err := a.objects.Answers.Lookup(uint32(kind), &perCPU); err != nil {
 			return n, fmt.Errorf("the counts of the answering host cannot be read: %w", err)
 		}
-		for _, v := range perCPU {
-			*to += v
-		}
+		*to += sum(perCPU)
 	}
 	return n, nil
 }
