@@ -231,13 +231,16 @@ func (b *books) report(n *accountingNet) *report.Report {
 		Title: fmt.Sprintf("%d sessions that were open at the kill -9: octets from terminals, to them", k.closed), Columns: []string{"by the SGSN", "RADIUS"},
 		Rows: [][]string{{both(k.sent), both(k.kept)}},
 	})
+	begins := max(0, n.found.starts-b.begins)
+	rep.Notes = append(rep.Notes, fmt.Sprintf("Of records lost, altered or not due the GGSN has given up %.0f; %d Starts and %d Accounting-Ons are missing, %d Stops are not due, and %d told something else when they were told again.",
+		n.found.lost, k.starts, begins, k.ends, b.changed))
 	for _, f := range []struct {
 		name string
 		seen uint64
 	}{
 		{figureBooksCarried, k.uncarried}, {figureBooksRADIUS, k.radius}, {figureBillCharge, k.charges}, {figureBooksStatus, k.status},
 		{figureBooksAddresses, uint64(k.addresses)}, {figureBooksStops, uint64(k.stops)},
-		{figureBooksLost, uint64(n.found.lost) + uint64(k.starts+k.ends+b.changed) + uint64(max(0, n.found.starts-b.begins))},
+		{figureBooksLost, uint64(n.found.lost) + uint64(k.starts+k.ends+b.changed+begins)},
 		{figureBooksInterim, k.interims},
 	} {
 		rep.Figures = append(rep.Figures, report.Figure{Name: f.name, Isthmus: report.Measured(float64(f.seen)), Must: must(accountingName, f.name)})
