@@ -3,6 +3,7 @@
 package ua
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/isthmus-net/isthmus/sip/aka"
@@ -34,29 +35,41 @@ type SIM struct {
 	Seen     aka.Window
 }
 
-// challenged takes the challenges of a 401 or 407, and reports whether the request shall be
-// sent again: not if what we know was refused.
-func (c *credentials) challenged(e *Engine, res *message.Message) bool {
-	name, proxy := "WWW-Authenticate", false
-	switch res.Status {
-	case 401:
-	case 407:
-		name, proxy = "Proxy-Authenticate", true
-	default:
+// challenged takes the challenges of a 401 or 407 to a request, and reports whether that shall be
+// sent again: not if what we know was refused, or if who asks is not of our own domain.
+func (c *credentials) challenged(e *Engine, req request, res *message.Message) bool {
+	if !e.mayChallenge(req, res.Status) {
 		return false
+	}
+	name := "WWW-Authenticate"
+	if res.Status == 407 {
+		name = "Proxy-Authenticate"
 	}
 	fresh := false
 	seen := map[string]bool{}
-	for _, value := range res.All(name) {
-		ch, err := digest.ParseChallenge(value)
-		// The first that we understand is the one that the server likes best (RFC 8760 section 2.4).
-		if err != nil || seen[ch.Realm] || ch.Algorithm == digest.AKAv1MD5 && e.set.SIM == nil || len(ch.QOP) > 0 && !slices.Contains(ch.QOP, "auth") {
+	for _, ch := range e.challenges(res.All(name)) {
+		if seen[ch.Realm] || !e.inRealm(ch.Realm, req.Method) {
 			continue
 		}
 		seen[ch.Realm] = true
-		fresh = c.learn(&challenge{Challenge: ch, proxy: proxy}) || fresh
+		fresh = c.learn(&challenge{Challenge: ch, proxy: res.Status == 407}) || fresh
 	}
 	return fresh
+}
+
+// challenges are those that can be answered. The first of a realm is the one that the server likes best
+// (RFC 8760 section 2.4), but for those without qop: their answers have nothing of ours in them, so that
+// they can be looked up in a table that was made for the nonce (RFC 3261 section 22.4).
+func (e *Engine) challenges(headers []string) (list []digest.Challenge) {
+	for _, value := range headers {
+		ch, err := digest.ParseChallenge(value)
+		if err != nil || ch.Algorithm == digest.AKAv1MD5 && e.set.SIM == nil || len(ch.QOP) > 0 && !slices.Contains(ch.QOP, "auth") {
+			continue
+		}
+		list = append(list, ch)
+	}
+	slices.SortStableFunc(list, func(a, b digest.Challenge) int { return cmp.Compare(min(len(b.QOP), 1), min(len(a.QOP), 1)) })
+	return list
 }
 
 // learn replaces what is known of a realm, and reports whether that gives hope: the nonce is
@@ -74,8 +87,11 @@ func (c *credentials) learn(ch *challenge) bool {
 	return true
 }
 
-// apply answers in a request all challenges that are known.
-func (c *credentials) apply(e *Engine, req *message.Message) {
+// apply answers in a request all challenges that are known, if it goes to a server of ours.
+func (c *credentials) apply(e *Engine, req request) {
+	if !e.home(&req.next) {
+		return
+	}
 	for _, ch := range c.known {
 		password, auts, ok := e.password(ch)
 		if !ok {
@@ -118,8 +134,11 @@ func (e *Engine) password(ch *challenge) (password, auts string, ok bool) {
 	return ch.aka.password, ch.aka.auts, true
 }
 
-// copyCredentials gives an ACK those of its INVITE (section 22.1).
-func copyCredentials(from, to *message.Message) {
+// copyCredentials gives an ACK those of its INVITE (section 22.1), if it goes to a server of ours as well.
+func (e *Engine) copyCredentials(from *message.Message, to request) {
+	if !e.home(&to.next) {
+		return
+	}
 	for _, name := range []string{"Authorization", "Proxy-Authorization"} {
 		for _, value := range from.All(name) {
 			to.Add(name, value)

@@ -235,14 +235,14 @@ func (c *Call) sayBye(d *dialog) {
 	send = func() {
 		tries++
 		req, p := d.request("BYE"), c.way()
-		c.auth.apply(e, req.Message)
+		c.auth.apply(e, req)
 		e.send(req, p, func(res *message.Message, err error) {
 			lost := err != nil && p != nil && p.lost
 			switch {
 			case tries >= maxByes:
 			case lost && e.use == nil && len(e.waiting) < maxWaiting:
 				e.waiting = append(e.waiting, send)
-			case lost && e.use != nil, res != nil && c.auth.challenged(e, res):
+			case lost && e.use != nil, res != nil && c.auth.challenged(e, req, res):
 				send()
 			}
 		}, nil)

@@ -77,6 +77,7 @@ type Engine struct {
 	dialogs   map[dialogKey]*Call
 	last      CallID
 	reg       registration
+	realms    []string           // of the registrar
 	waiting   []func()           // what is sent when there is an address again
 	followers []*Call            // that have yet to ask their peers to follow
 	following *transaction.Timer // when the next of them do

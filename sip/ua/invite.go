@@ -76,7 +76,7 @@ func (c *Call) sendInvite() {
 	req.Add("Allow", allowed)
 	req.Add("Supported", supported)
 	o.interval.ask(req.Message)
-	c.auth.apply(e, req.Message)
+	c.auth.apply(e, req)
 	body, err := c.media.Offer(o.path.ID)
 	if err != nil {
 		c.end(488, err.Error())
@@ -85,7 +85,7 @@ func (c *Call) sendInvite() {
 	o.offered, o.complete = len(body) > 0, false
 	setBody(req.Message, body)
 	o.rang = false
-	e.send(req, o.path, func(res *message.Message, err error) { c.inviteResult(req.Message, res, err) }, &o.tx)
+	e.send(req, o.path, func(res *message.Message, err error) { c.inviteResult(req, res, err) }, &o.tx)
 }
 
 // routesTo is the route of requests to these targets.
@@ -111,15 +111,15 @@ func (e *Engine) proxyRoute() []message.Address {
 }
 
 // inviteResult takes what becomes of the INVITE that began the call.
-func (c *Call) inviteResult(req *message.Message, res *message.Message, err error) {
+func (c *Call) inviteResult(req request, res *message.Message, err error) {
 	switch {
 	case res != nil && res.Status < 200:
 		c.inviteProvisional(res)
 	case res != nil && res.Status < 300:
-		c.inviteAccepted(req, res)
+		c.inviteAccepted(req.Message, res)
 	case c.state != Calling:
 	default:
-		c.inviteRefused(res, err)
+		c.inviteRefused(req, res, err)
 	}
 }
 
@@ -220,13 +220,15 @@ func (c *Call) acknowledge(d *dialog, invite *message.Message, body []byte) {
 // the INVITE, to where the peer is now.
 func (c *Call) acknowledgeAgain(d *dialog, invite *message.Message) {
 	ack := d.numbered("ACK", number(invite))
-	copyCredentials(invite, ack.Message)
 	setBody(ack.Message, d.ackBody)
-	c.e.locate(ack.next, func() { c.e.sendAck(ack, c.way()) })
+	c.e.locate(ack.next, func() {
+		c.e.copyCredentials(invite, ack)
+		c.e.sendAck(ack, c.way())
+	})
 }
 
 // inviteRefused takes a final answer that is no 2xx, or an error.
-func (c *Call) inviteRefused(res *message.Message, err error) {
+func (c *Call) inviteRefused(req request, res *message.Message, err error) {
 	o := c.outgoing
 	c.forgetEarly()
 	status, why := outcome(res, err)
@@ -241,7 +243,7 @@ func (c *Call) inviteRefused(res *message.Message, err error) {
 	case res == nil && c.nextTarget(): // section 8.1.3.4 has an error of the network be a failure like others
 	case res == nil:
 		c.end(status, why)
-	case c.auth.challenged(c.e, res) && o.auths < maxChallenges:
+	case c.auth.challenged(c.e, req, res) && o.auths < maxChallenges:
 		o.auths++
 		c.withdrawInvite()
 		c.invite()

@@ -45,9 +45,11 @@ func (c *Call) inOrder(d *dialog, res *message.Message) bool {
 func (c *Call) sendPrack(d *dialog, res *message.Message, answer []byte) {
 	req := d.request("PRACK")
 	req.Add("RAck", fmt.Sprintf("%d %d INVITE", d.rseq, number(res)))
-	c.auth.apply(c.e, req.Message)
 	setBody(req.Message, answer)
-	c.e.locate(req.next, func() { c.e.send(req, c.way(), func(*message.Message, error) {}, nil) })
+	c.e.locate(req.next, func() {
+		c.auth.apply(c.e, req)
+		c.e.send(req, c.way(), func(*message.Message, error) {}, nil)
+	})
 }
 
 // ringer repeats a reliable provisional response of ours until its PRACK (RFC 3262 section 3).

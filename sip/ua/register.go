@@ -107,9 +107,9 @@ func (r *registration) send() {
 	r.contacts(req.Message)
 	req.Add("Supported", "path, outbound, gruu")
 	req.Add("Allow", allowed)
-	r.auth.apply(e, req.Message)
+	r.auth.apply(e, req)
 	e.stats.Registrations++
-	e.send(req, r.path, r.result, &r.tx)
+	e.send(req, r.path, func(res *message.Message, err error) { r.result(req, res, err) }, &r.tx)
 }
 
 // contacts adds the new contact, and after it those to be removed. With RFC 5626 the new one
@@ -147,7 +147,7 @@ func has(list []message.URI, uri message.URI) bool {
 }
 
 // result takes what becomes of a REGISTER.
-func (r *registration) result(res *message.Message, err error) {
+func (r *registration) result(req request, res *message.Message, err error) {
 	if res != nil && res.Status < 200 {
 		return
 	}
@@ -160,7 +160,7 @@ func (r *registration) result(res *message.Message, err error) {
 		return
 	case status < 300:
 		r.accepted(res, tx.To)
-	case res != nil && r.auth.challenged(r.e, res) && r.auths < maxChallenges:
+	case res != nil && r.auth.challenged(r.e, req, res) && r.auths < maxChallenges:
 		r.auths++
 		r.send()
 		return

@@ -26,6 +26,7 @@ type reinvite struct {
 	path     *path
 	hold     bool
 	tx       *transaction.Client
+	request  request
 	since    int // refreshes of the target until it was sent
 	sent     time.Time
 	heard    bool // the peer has answered, provisionally at least
@@ -102,8 +103,9 @@ func (c *Call) sendOffer(o *reinvite) {
 	req.Add("Allow", allowed)
 	req.Add("Supported", supported)
 	c.session.ask(req.Message)
-	c.auth.apply(e, req.Message)
+	c.auth.apply(e, req)
 	setBody(req.Message, body)
+	o.request = req
 	e.send(req, o.path, func(res *message.Message, err error) { c.reinviteResult(o, d, req.Message, res, err) }, &o.tx)
 }
 
@@ -206,7 +208,7 @@ func (c *Call) reinviteRefused(o *reinvite, res *message.Message, err error) {
 	case err != nil && o.path.lost:
 		c.repair.stop()
 		c.pursue()
-	case res != nil && c.auth.challenged(c.e, res) && o.auths < maxChallenges:
+	case res != nil && c.auth.challenged(c.e, o.request, res) && o.auths < maxChallenges:
 		o.auths++
 		c.offer = o
 		c.sendReinvite(o)

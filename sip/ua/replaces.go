@@ -99,29 +99,29 @@ func (r *repair) invite(n int, callID, tag string, seq uint32) {
 	req.Add("Allow", allowed)
 	req.Add("Supported", "timer, replaces")
 	c.session.ask(req.Message)
-	c.auth.apply(e, req.Message)
+	c.auth.apply(e, req)
 	setBody(req.Message, body)
 	e.dialogs[outside.dialogKey] = c // for requests that come before the answer
 	e.after(r.start, patience*e.set.Transactions.T1)
-	e.send(req, r.path, func(res *message.Message, err error) { r.result(n, d, req.Message, res, err) }, &r.tx)
+	e.send(req, r.path, func(res *message.Message, err error) { r.result(n, d, req, res, err) }, &r.tx)
 }
 
 // result takes what becomes of the INVITE.
-func (r *repair) result(n int, old *dialog, req *message.Message, res *message.Message, err error) {
+func (r *repair) result(n int, old *dialog, req request, res *message.Message, err error) {
 	c := r.call
 	if res == nil || res.Status >= 200 {
-		delete(c.e.dialogs, dialogKey{callID: req.CallID(), local: fromTag(req)})
+		delete(c.e.dialogs, dialogKey{callID: req.CallID(), local: fromTag(req.Message)})
 	}
 	switch {
 	case res != nil && res.Status < 200:
 	case res != nil && res.Status < 300:
-		r.accepted(n, old, req, res)
+		r.accepted(n, old, req.Message, res)
 	case n != r.number || c.state != Up || c.dialog != old:
-	case res != nil && c.auth.challenged(c.e, res) && r.auths < maxChallenges:
+	case res != nil && c.auth.challenged(c.e, req, res) && r.auths < maxChallenges:
 		r.auths++
-		r.send(req.CallID(), fromTag(req), number(req)+1)
+		r.send(req.CallID(), fromTag(req.Message), number(req.Message)+1)
 	case redirects(res) && r.targets.add(res) && r.targets.advance(), r.bypass(res):
-		r.send(req.CallID(), fromTag(req), number(req)+1)
+		r.send(req.CallID(), fromTag(req.Message), number(req.Message)+1)
 	case r.oldGone:
 		c.end(0, "")
 	case err != nil && r.path.lost: // who has moved again asks again, in the call's own dialog

@@ -23,7 +23,7 @@ func (c *Call) sendUpdate(d *dialog, body []byte, done func(res *message.Message
 		req.Add("Allow", allowed)
 		req.Add("Supported", supported)
 		c.session.ask(req.Message)
-		c.auth.apply(e, req.Message)
+		c.auth.apply(e, req)
 		setBody(req.Message, body)
 		e.send(req, c.way(), func(res *message.Message, err error) {
 			if res != nil && res.Status < 200 || c.state == Over {
@@ -31,7 +31,7 @@ func (c *Call) sendUpdate(d *dialog, body []byte, done func(res *message.Message
 			}
 			c.update = nil
 			switch {
-			case res != nil && c.auth.challenged(c.e, res) && auths < maxChallenges:
+			case res != nil && c.auth.challenged(e, req, res) && auths < maxChallenges:
 				auths++
 				send()
 				return
