@@ -26,6 +26,8 @@ type attempt struct {
 	copies  int          // of answers to connectivity tests
 	first   peer.Instant // when the first bubble was sent
 	silent  bool         // bubbleTries were in vain
+	again   peer.Instant // if silent: from here on traffic brings a bubble
+	pause   time.Duration
 }
 
 // transmit sends p, which passed all rules, or lets it wait.
@@ -127,7 +129,7 @@ func (r *Relay) due(e *peer.Entry, at peer.Instant, now time.Time, out *packet.B
 	case a.silent:
 		r.forget(e, NoAnswer)
 	case a.bubbles >= bubbleTries:
-		r.giveUp(e, a, now, out)
+		r.giveUp(e, a, at, now, out)
 	case r.perServer.Take(teredo.Server(&e.Key), ratelimit.Spare, now) && r.bubbleBucket.AllowSpare(r.bubbleLimit, now):
 		// Repeats to peers that may not be there at all leave half of the budget,
 		// and of what their server may be sent, to new peers, or three of them
@@ -141,8 +143,11 @@ func (r *Relay) due(e *peer.Entry, at peer.Instant, now time.Time, out *packet.B
 }
 
 // giveUp ends an attempt that no one answered: the senders of what waited are
-// told, and no bubbles are sent for a while, if as many were sent as may be.
-func (r *Relay) giveUp(e *peer.Entry, a *attempt, now time.Time, out *packet.Batch) {
+// told, and no bubbles are sent for a pause, if as many were sent as may be. The
+// text has the entry removed (RFC 4380 section 5.4.1, step 3), so that the next
+// packet begins again. A pause that doubles bounds what traffic to clients that are gone
+// costs their servers, and lets those that had lost their network be reached again soon.
+func (r *Relay) giveUp(e *peer.Entry, a *attempt, at peer.Instant, now time.Time, out *packet.Batch) {
 	r.stats.PeersUnanswered++
 	r.stats.Dropped[NoAnswer] += uint64(a.queue.Len())
 	a.queue.Drain(&r.budget, out, func(p packet.IPv6) {
@@ -153,6 +158,8 @@ func (r *Relay) giveUp(e *peer.Entry, a *attempt, now time.Time, out *packet.Bat
 		return
 	}
 	a.silent = true
+	a.pause = min(max(2*a.pause, firstPause), lastPause)
+	a.again = at.Add(a.pause)
 	if e.Trusted() {
 		r.distrust(e)
 	}

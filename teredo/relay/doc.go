@@ -31,13 +31,15 @@ const (
 	// section 5.4.1).
 	bubbleInterval = 2 * time.Second
 	bubbleTries    = 4
-	// silence is how long no more bubbles go to a peer that answered none of
-	// bubbleTries (RFC 4380 section 5.2.6).
-	silence = 300 * time.Second
 )
 
 // Implementation constants.
 const (
+	// A peer that answered none of bubbleTries is asked by one more when traffic comes
+	// behind firstPause, which doubles up to lastPause. That is remembered for silence
+	// behind the first bubble of its last test.
+	firstPause, lastPause = 8 * time.Second, 60 * time.Second
+	silence               = 300 * time.Second
 	// memory is how long a peer that has fallen silent is remembered, or longer if
 	// it is valid for longer. Else its entry is not valid for sending, but what it
 	// sends is still accepted.

@@ -40,12 +40,13 @@ func (r *Relay) copyEcho(p packet.IPv6, a *attempt, out *packet.Batch) {
 	out.SendUDP(Socket, server, p)
 }
 
-// revive gives a silent peer one more bubble when p answers a connectivity test:
-// then the client is there and wants to hear from us. Its spacing is that of all
-// bubbles, since the peer is under test until the answer is overdue. It falls
-// under the limits on tests, or one host could spend the bubbles of all.
+// revive gives a silent peer one more bubble when its pause is over, and at once
+// when p answers a connectivity test: then the client is there and wants to hear from
+// us. The spacing is that of all bubbles, since the peer is under test until the
+// answer is overdue. It falls under the limits on tests, or one host could spend the
+// bubbles of all.
 func (r *Relay) revive(e *peer.Entry, a *attempt, p packet.IPv6, at peer.Instant, now time.Time, out *packet.Batch) bool {
-	if _, ok := teredo.EchoTestReply(p); !ok {
+	if _, ok := teredo.EchoTestReply(p); !ok && at < a.again {
 		return false
 	}
 	if _, ok := r.mayTest(p, now); !ok {
