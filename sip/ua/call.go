@@ -64,6 +64,7 @@ type Call struct {
 	obliged    bool               // the wait is one that the peer has asked for
 	held, hold bool               // as the peer knows it, and as it shall be
 	again      *transaction.Timer // the next attempt after a refusal
+	limit      *transaction.Timer // of an INVITE of ours that has only provisional responses
 	attempts   int
 	repair     repair
 }
@@ -110,6 +111,7 @@ func (e *Engine) newCall(s State, media Media) *Call {
 	e.stats.Calls++
 	c := &Call{e: e, id: e.last, state: s, media: media, began: e.now, path: e.use}
 	c.again = e.timer(c.pursue)
+	c.limit = e.timer(c.overdue)
 	c.session.init(c)
 	c.repair.init(c)
 	c.ringer.init(c)
@@ -169,7 +171,7 @@ func (c *Call) end(status int, why string) {
 		return
 	}
 	c.state = Over
-	for _, t := range []*transaction.Timer{c.again, c.session.refresh, c.session.expire, c.repair.start} {
+	for _, t := range []*transaction.Timer{c.again, c.limit, c.session.refresh, c.session.expire, c.repair.start} {
 		c.e.layer.StopTimer(t)
 	}
 	if c.offer != nil && c.offer.tx != nil {

@@ -85,6 +85,7 @@ func (c *Call) sendInvite() {
 	o.offered, o.complete = len(body) > 0, false
 	setBody(req.Message, body)
 	o.rang = false
+	e.layer.StopTimer(c.limit)
 	e.send(req, o.path, func(res *message.Message, err error) { c.inviteResult(req, res, err) }, &o.tx)
 }
 
@@ -126,6 +127,9 @@ func (c *Call) inviteResult(req request, res *message.Message, err error) {
 // inviteProvisional takes a 1xx: with a tag it is of a dialog, early as yet.
 func (c *Call) inviteProvisional(res *message.Message) {
 	c.outgoing.rang = true
+	if c.state == Calling {
+		c.e.after(c.limit, finalWithin)
+	}
 	tag := toTag(res)
 	known := slices.ContainsFunc(c.early, func(d *dialog) bool { return d.dialogKey.remote == tag })
 	if c.state != Calling || res.Status == 100 || tag == "" || !known && len(c.early) >= maxEarly {
@@ -257,6 +261,26 @@ func (c *Call) inviteRefused(req request, res *message.Message, err error) {
 	default:
 		c.withdrawInvite()
 		c.end(status, why)
+	}
+}
+
+// finalWithin is how long an INVITE of ours waits behind a provisional response. That ends the time which
+// the transaction has; a server that needs longer says so each minute (section 13.3.1.1), and a proxy
+// waits little less (Timer C), if it is still there.
+const finalWithin = 200 * time.Second
+
+// overdue asks that an INVITE of ours be given up. Its answer, or that there is none within 64*T1 (section
+// 9.1), says what becomes of the call.
+func (c *Call) overdue() {
+	var tx *transaction.Client
+	switch {
+	case c.state == Calling:
+		tx = c.outgoing.tx
+	case c.offer != nil:
+		tx = c.offer.tx
+	}
+	if tx != nil {
+		tx.Cancel(tx.To, c.e.now, &c.e.tx)
 	}
 }
 

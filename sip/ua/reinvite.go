@@ -98,6 +98,7 @@ func (c *Call) sendOffer(o *reinvite) {
 	}
 	d.rseq = 0
 	o.since, o.sent, o.heard = d.refreshed, e.now, false
+	e.layer.StopTimer(c.limit)
 	req := d.request("INVITE")
 	req.Add("Contact", e.contact(o.path).String())
 	req.Add("Allow", allowed)
@@ -111,7 +112,7 @@ func (c *Call) sendOffer(o *reinvite) {
 
 // reinviteResult takes what becomes of a re-INVITE.
 func (c *Call) reinviteResult(o *reinvite, d *dialog, req *message.Message, res *message.Message, err error) {
-	success := res != nil && res.Status >= 200 && res.Status < 300
+	e, success := c.e, res != nil && res.Status >= 200 && res.Status < 300
 	switch {
 	case c.state != Up:
 	case c.offer != o:
@@ -122,8 +123,12 @@ func (c *Call) reinviteResult(o *reinvite, d *dialog, req *message.Message, res 
 			}
 		}
 	case res != nil && res.Status == 100: // of the next hop: a proxy says nothing of the peer by it
+		if !o.heard {
+			e.after(c.limit, 64*e.set.Transactions.T1)
+		}
 	case res != nil && res.Status < 200:
 		o.heard = true
+		e.after(c.limit, finalWithin)
 		c.repair.stop()
 		if requires(res, "100rel") {
 			c.reliableAgain(o, d, res)
