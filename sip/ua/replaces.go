@@ -23,6 +23,7 @@ type repair struct {
 	number  int  // of the INVITE under way
 	won     int  // that of the last one that was answered
 	oldGone bool // the peer has ended the old dialog
+	until   time.Time
 }
 
 func (r *repair) init(c *Call) {
@@ -38,6 +39,7 @@ func (r *repair) arm() {
 	if !r.call.dialog.owner {
 		wait = 7*t1 + t1/5
 	}
+	r.until = r.call.e.now.Add(64 * t1)
 	r.call.e.after(r.start, wait)
 }
 
@@ -59,11 +61,17 @@ func (r *repair) cancel() {
 // registered elsewhere.
 const patience = 8
 
-// begin sends the INVITE, if the re-INVITE still waits, and again if no one answers it.
+// begin sends the INVITE, if the re-INVITE still waits, and again if no one answers it. When the re-INVITE
+// has failed, that ends with the time that a request has (section 12.2.1.2).
 func (r *repair) begin() {
 	c := r.call
 	waits := c.offer != nil && c.offer.tx != nil && c.offer.tx.Waiting()
-	if !waits && !r.underWay() || c.e.use == nil {
+	switch {
+	case !waits && !r.underWay() || c.e.use == nil:
+		c.pursue() // the peer's INVITE, for which it has refused ours, has not come
+		return
+	case !waits && !c.e.now.Before(r.until):
+		c.bye(408, reason(408))
 		return
 	}
 	r.cancel()
@@ -134,6 +142,9 @@ func (r *repair) result(n int, old *dialog, req request, res *message.Message, e
 		status, why := outcome(res, err)
 		c.bye(status, why)
 	default: // the peer may register in a moment, or know the call by its former dialog
+		if c.offer == nil {
+			c.media.Withdraw()
+		}
 		if res != nil && res.Status == 481 {
 			c.goBack(false)
 		}

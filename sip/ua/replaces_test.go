@@ -146,3 +146,59 @@ func TestStrangersDoNotReplace(t *testing.T) {
 		})
 	}
 }
+
+// A peer that is gone while we move is looked for as long as a request has, not for ever, whatever
+// the proxy says meanwhile.
+func TestRepairEnds(t *testing.T) {
+	w := newWorld(t)
+	w.addProxy("alice", "bob")
+	alice, bob := w.behind("alice", aliceA), w.behind("bob", bobA)
+	alice.engine.set.SessionExpires, bob.engine.set.SessionExpires = -1, -1
+	w.pass(time.Second)
+	alice.call("sip:bob@example.com")
+	w.pass(time.Second)
+	bob.lost(1)
+	alice.add(2, aliceB)
+	alice.lost(1)
+	alice.use(2)
+	w.pass(40 * time.Second)
+	if v, ok := alice.told(Ended); !ok || v.Status != 408 {
+		t.Errorf("%v, want an end by 408", alice.kinds())
+	}
+	w.pass(time.Minute)
+	w.seen = nil
+	w.pass(time.Minute)
+	if n := len(w.find("INVITE")) + len(w.find("CANCEL")) + len(w.find("BYE")); n > 0 {
+		t.Errorf("it goes on: %v", w.sent())
+	}
+}
+
+// A peer that refuses our INVITE with Replaces for one of its own (491), after it has refused the
+// re-INVITE, is asked again if its own does not come.
+func TestRepairLeftToThePeer(t *testing.T) {
+	s := scripted(t)
+	s.answer(200, "b", "answer")
+	s.agent.add(2, aliceB)
+	s.agent.lost(1)
+	s.agent.use(2)
+	s.next("INVITE")
+	moving := s.at
+	s.w.pass(1600 * time.Millisecond)
+	if s.next("INVITE").Get("Replaces") == "" {
+		t.Fatal("no repair begins")
+	}
+	repairing := s.at
+	s.at = moving
+	s.answer(500, "b", "")
+	s.at = repairing
+	s.answer(491, "b", "")
+	s.w.seen = nil
+	s.w.pass(3 * time.Second)
+	if again := s.next("INVITE"); again.Get("Replaces") != "" {
+		t.Error("not asked in the call's own dialog")
+	}
+	s.answer(200, "b", "answer")
+	if got := s.agent.only(); got.Path != 2 || got.Moving {
+		t.Errorf("the call is %+v", got)
+	}
+}
