@@ -115,6 +115,7 @@ func (a *Association) Read(cost int, now time.Time, out *Output) {
 	}
 	// RFC 9260 section 6.2: a quarter of the buffer is news.
 	if a.told < a.par.ReceiveBuffer/2 {
+		a.endpoint.begin() // what is left there may be of another association, which has ended
 		a.sackNow()
 		a.transmit(nil, now, out)
 		a.endpoint.settle(a)
