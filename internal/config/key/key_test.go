@@ -181,6 +181,9 @@ func TestMergeUnless(t *testing.T) {
 			t.Errorf("%s: %+v, waiting %v", tt.name, merged, waits)
 		}
 	}
+	if got, want := keys(new(pair))[1].help(""), "What is seen. Live, unless at changes too."; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
 }
 
 // TestTablesToFill are written in full below all other keys, and in the least that a section

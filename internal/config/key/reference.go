@@ -63,6 +63,8 @@ func (k Key) help(must string) string {
 	case k.Reload != Live:
 	case last < 0:
 		help += " Live."
+	case last == 0:
+		help += fmt.Sprintf(" Live, unless %s changes too.", k.unless[0])
 	default:
 		help += fmt.Sprintf(" Live, unless %s or %s change too.", strings.Join(k.unless[:last], ", "), k.unless[last])
 	}

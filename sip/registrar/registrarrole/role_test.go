@@ -3,6 +3,8 @@
 package registrarrole
 
 import (
+	"crypto/tls"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -96,4 +98,14 @@ func TestPaths(t *testing.T) {
 	if !strings.Contains(help, filepath.Join("/var/lib/isthmus", "NAME.registrar.state")) {
 		t.Errorf("the help is %q", help)
 	}
+}
+
+// TestWithoutCertificate refuses connections over TLS in place of ending the program.
+func TestWithoutCertificate(t *testing.T) {
+	here, there := net.Pipe()
+	go func() { _ = tls.Client(there, &tls.Config{InsecureSkipVerify: true}).Handshake() }()
+	if err := tls.Server(here, new(secure).forTerminals()).Handshake(); err == nil {
+		t.Error("TLS without a certificate")
+	}
+	there.Close()
 }

@@ -5,6 +5,7 @@ package registrarrole
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -325,6 +326,19 @@ func TestReload(t *testing.T) {
 	if restart, err := roletest.Reload(Role, s.Registrar, s.cfg, want); err != nil || len(restart) != 1 || restart[0] != "listen" {
 		t.Errorf("another socket: %v, %v", restart, err)
 	}
+}
+
+// TestReloadWithoutTLS leaves TLS out, which waits for a restart, and its certificate with it: who connects meanwhile
+// is served as before.
+func TestReloadWithoutTLS(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve("")
+	next := w.settings("listen_tls = []\ncertificate_file = \"\"\nkey_file = \"\"")
+	restart, err := roletest.Reload(Role, s.Registrar, s.cfg, next)
+	if want := []string{"listen_tls", "certificate_file", "key_file"}; err != nil || !slices.Equal(restart, want) {
+		t.Errorf("%v wait for a restart, %v; want %v", restart, err, want)
+	}
+	w.phone("bob", "TLS", server6, 2).mustRegister()
 }
 
 // TestKeptInGoodOrder goes on after an end, with dialogs that have begun before.

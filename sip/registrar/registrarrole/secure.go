@@ -51,16 +51,19 @@ func readSecure(s *Settings) (t secure, err error) {
 	return t, nil
 }
 
-// forTerminals is how connections that come are taken.
+// forTerminals is how connections that come are taken; without a certificate their handshakes fail.
 func (t *secure) forTerminals() *tls.Config {
-	return &tls.Config{Certificates: []tls.Certificate{*t.certificate}, MinVersion: tls.VersionTLS12}
+	return &tls.Config{Certificates: t.certificates(), MinVersion: tls.VersionTLS12}
 }
 
 // forServers is how a server is called, which proves that it is the one of that name (RFC 5922).
 func (t *secure) forServers(name string) *tls.Config {
-	c := &tls.Config{RootCAs: t.roots, ServerName: name, MinVersion: tls.VersionTLS12}
-	if t.certificate != nil {
-		c.Certificates = []tls.Certificate{*t.certificate}
+	return &tls.Config{Certificates: t.certificates(), RootCAs: t.roots, ServerName: name, MinVersion: tls.VersionTLS12}
+}
+
+func (t *secure) certificates() []tls.Certificate {
+	if t.certificate == nil {
+		return nil
 	}
-	return c
+	return []tls.Certificate{*t.certificate}
 }
