@@ -39,7 +39,8 @@ type Conn struct {
 	remote    Addr    // at the end
 	waiting   []Event // until someone asks for the channel
 	events    chan Event
-	lost      int // events, since the last one that was not
+	lost      int         // events, since the last one that was not
+	later     *time.Timer // of followLater; nil while none runs
 	observer  func(time.Time, *Passage)
 }
 

@@ -157,15 +157,19 @@ func (c *Conn) begun(t turn) {
 	c.follow(before, t)
 }
 
-// followLater has the association ask again, an interval of heartbeats from now, for addresses that the peer lacks. The endpoint's
-// mutex is held.
+// followLater has the association ask again, an interval of heartbeats from now, for all addresses that the peer lacks. One timer
+// does for them: each refusal may call this. The endpoint's mutex is held.
 func (c *Conn) followLater() {
+	if c.later != nil {
+		return
+	}
 	interval := c.a.Parameters().HeartbeatInterval
 	if interval <= 0 {
 		interval = assoc.Defaults().HeartbeatInterval
 	}
-	time.AfterFunc(interval, func() {
+	c.later = time.AfterFunc(interval, func() {
 		t := c.endpoint.begin()
+		c.later = nil
 		if !c.endpoint.closed && !c.closing {
 			c.follow(c.endpoint.present, t)
 		}
