@@ -169,12 +169,12 @@ func (c *Call) inviteAccepted(req *message.Message, res *message.Message) {
 	tag := toTag(res)
 	switch {
 	case c.state == Up && c.dialog.dialogKey.remote == tag && c.dialog.callID == res.CallID():
-		c.acknowledgeAgain(c.dialog, req) // our ACK was lost
+		c.acknowledgeAgain(c.dialog, req, res) // our ACK was lost
 	case c.state == Calling && !c.outgoing.ended:
 		c.establish(c.dialogOf(res), req, res)
 	default: // another branch answered, or we have given up: such a dialog is ended at once
 		d := uacDialog(res, c.e.self(), message.Address{URI: c.outgoing.to}, number(req))
-		c.acknowledge(d, req, nil)
+		c.acknowledge(d, req, res, nil)
 		c.sayBye(d)
 		if c.state == Calling {
 			c.end(487, reason(487))
@@ -204,7 +204,7 @@ func (c *Call) establish(d *dialog, req *message.Message, res *message.Message) 
 	default:
 		answer, err = c.media.Answer(res.Body, o.path.ID)
 	}
-	c.acknowledge(d, req, answer)
+	c.acknowledge(d, req, res, answer)
 	if err != nil {
 		c.bye(488, err.Error())
 		return
@@ -215,19 +215,20 @@ func (c *Call) establish(d *dialog, req *message.Message, res *message.Message) 
 }
 
 // acknowledge sends the ACK of a 2xx, which has the answer if that had the offer.
-func (c *Call) acknowledge(d *dialog, invite *message.Message, body []byte) {
+func (c *Call) acknowledge(d *dialog, invite, res *message.Message, body []byte) {
 	d.ackBody = body
-	c.acknowledgeAgain(d, invite)
+	c.acknowledgeAgain(d, invite, res)
 }
 
 // acknowledgeAgain sends the ACK of a 2xx that was repeated: in the dialog, with the number of
 // the INVITE, to where the peer is now.
-func (c *Call) acknowledgeAgain(d *dialog, invite *message.Message) {
+func (c *Call) acknowledgeAgain(d *dialog, invite, res *message.Message) {
 	ack := d.numbered("ACK", number(invite))
 	setBody(ack.Message, d.ackBody)
 	c.e.locate(ack.next, func() {
 		c.e.copyCredentials(invite, ack)
-		c.e.sendAck(ack, c.way())
+		via, _ := res.Via() // of the INVITE that has arrived
+		c.e.sendAck(ack, c.way(), via.Transport)
 	})
 }
 

@@ -117,7 +117,7 @@ func (c *Call) reinviteResult(o *reinvite, d *dialog, req *message.Message, res 
 	case c.state != Up:
 	case c.offer != o:
 		if success { // our ACK was lost, or the call has gone on without this one
-			c.acknowledgeAgain(d, req)
+			c.acknowledgeAgain(d, req, res)
 			if d == c.former {
 				c.heardIn(d)
 			}
@@ -151,7 +151,7 @@ func (c *Call) reinviteAccepted(o *reinvite, d *dialog, req *message.Message, re
 	if !o.answered {
 		err = c.media.Accept(res.Body)
 	}
-	c.acknowledge(d, req, nil)
+	c.acknowledge(d, req, res, nil)
 	if err != nil {
 		c.bye(488, err.Error())
 		return

@@ -163,12 +163,12 @@ func (r *repair) accepted(n int, old *dialog, req *message.Message, res *message
 	d := uacDialog(res, old.local, old.remote, number(req))
 	switch {
 	case c.state == Up && c.dialog.dialogKey == d.dialogKey:
-		c.acknowledgeAgain(c.dialog, req)
+		c.acknowledgeAgain(c.dialog, req, res)
 		return
 	case c.state == Up && n <= r.won:
 		return
 	case c.state != Up || c.dialog != old && c.former != old:
-		c.acknowledge(d, req, nil)
+		c.acknowledge(d, req, res, nil)
 		c.sayBye(d)
 		return
 	}
@@ -180,7 +180,7 @@ func (r *repair) accepted(n int, old *dialog, req *message.Message, res *message
 	r.cancel()
 	c.goOn(d, old)
 	c.repaired, c.sure, r.oldGone = true, true, false
-	c.acknowledge(d, req, nil)
+	c.acknowledge(d, req, res, nil)
 	if err != nil {
 		c.bye(488, err.Error())
 		return

@@ -79,13 +79,13 @@ func (e *Engine) ways(u *message.URI, p *path) (ways []transaction.Target, fixed
 	return e.layer.Order(ways, e.now), fixed
 }
 
-// sign adds the Via of a request to a server, and says how it goes there: by TCP if it is too large
-// for UDP and may (RFC 3261 section 18.1.1).
-func (e *Engine) sign(m *message.Message, to transaction.Target, fixed bool, p *path) transaction.Target {
+// sign adds the Via of a request to a server, and says how it goes there: by TCP if it has more octets
+// than go by UDP, and may (RFC 3261 section 18.1.1).
+func (e *Engine) sign(m *message.Message, to transaction.Target, fixed bool, p *path, byUDP int) transaction.Target {
 	via := message.Via{Transport: to.Transport, Host: p.Local.Addr().String(), Port: p.Local.Port()}
 	via.Params = via.Params.With("branch", message.Cookie+e.token()).WithBare("rport")
 	m.Prepend("Via", via.String())
-	if wanted, _ := p.limits(); to.Transport == "UDP" && !fixed && len(p.write(m)) > wanted {
+	if to.Transport == "UDP" && !fixed && len(p.write(m)) > byUDP {
 		to.Transport, via.Transport = "TCP", "TCP"
 		m.Set("Via", via.String())
 		e.stats.ByTCP++
@@ -122,7 +122,8 @@ func (e *Engine) send(req request, p *path, handle handler, tx **transaction.Cli
 // launch sends a request to the next server.
 func (e *Engine) launch(a *attempt) {
 	m := a.Message.Clone()
-	to := e.sign(m, a.left[0], a.fixed, a.path)
+	wanted, _ := a.path.limits()
+	to := e.sign(m, a.left[0], a.fixed, a.path, wanted)
 	a.left = a.left[1:]
 	c, err := e.layer.Start(m, to, e.set.FirstRepeat, e.now, &e.tx)
 	if err != nil {
@@ -188,14 +189,19 @@ func (e *Engine) backToUDP(to transaction.Target) {
 	}
 }
 
-// sendAck sends the ACK of a 2xx, which has no transaction.
-func (e *Engine) sendAck(ack request, p *path) {
+// sendAck sends the ACK of a 2xx, which has no transaction that would try UDP where TCP fails: it goes by
+// UDP as far as its INVITE shows that to work, and it is whole.
+func (e *Engine) sendAck(ack request, p *path, invite string) {
 	ways, fixed := e.ways(&ack.next, p)
 	if len(ways) == 0 {
 		e.stats.Unsent++
 		return
 	}
-	to := e.sign(ack.Message, ways[0], fixed, p)
+	wanted, most := p.limits()
+	if invite == "UDP" {
+		wanted = most
+	}
+	to := e.sign(ack.Message, ways[0], fixed, p, wanted)
 	e.tx.Sends = append(e.tx.Sends, transaction.Send{To: to, Message: ack.Message})
 }
 

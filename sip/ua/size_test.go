@@ -152,3 +152,45 @@ func TestTeredoIsWrittenInShort(t *testing.T) {
 		t.Errorf("%s\n%s\n%s", invite, answers[0].data, answers[1].data)
 	}
 }
+
+// The ACK of a 2xx goes by UDP where its INVITE did, if it is whole then: nothing shows whether TCP works
+// there, and an ACK is not tried by one after the other.
+func TestLargeAck(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		invite int // octets of padding
+		route  int // octets that make the ACK large
+		broken string
+		want   string
+	}{
+		{"the INVITE by UDP", 0, 1000, "", "UDP"},
+		{"the last that fits", 0, 1131, "", "UDP"},
+		{"one that would be a fragment", 0, 1132, "", "TCP"},
+		{"the INVITE by TCP", 900, 1000, "", "TCP"},
+		{"the INVITE back by UDP, for TCP is refused", 900, 1000, "TCP", "UDP"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.broken = row.broken
+			s := &script{w: w, agent: w.agent("alice", aliceA, nil)}
+			u, err := message.ParseURI(toBob)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err = s.agent.engine.Invite(u, &fakeMedia{name: "alice", padding: row.invite}, w.now, &s.agent.out); err != nil {
+				t.Fatal(err)
+			}
+			s.agent.flush()
+			s.next("INVITE")
+			invite := s.at
+			for range 2 { // repeats as well
+				s.at = invite
+				s.answer(200, "b", "answer", "Record-Route", "<sip:"+strings.Repeat("x", row.route)+"@[2001:db8:c::2];lr>")
+				acks := w.find("ACK")
+				if len(acks) != 1 || acks[0].transport != row.want || !strings.Contains(string(acks[0].data), "Via: SIP/2.0/"+row.want+" ") {
+					t.Errorf("%d ACKs, want one by %s", len(acks), row.want)
+				}
+			}
+		})
+	}
+}
