@@ -57,8 +57,11 @@ func newConn(e *Endpoint, ready bool) *Conn {
 	return c
 }
 
-// note does what an event asks for.
+// note does what an event asks for. Behind the end there is nothing to be done: the channel of events is closed.
 func (c *Conn) note(ev *assoc.Event) {
+	if c.ended != nil {
+		return
+	}
 	switch ev.Kind {
 	case assoc.Connected:
 		close(c.ready)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/net/nettest"
+
+	"github.com/isthmus-net/isthmus/sctp/assoc"
 )
 
 // onLoopback is a Config for tests on the loopback, beside each other.
@@ -57,4 +59,19 @@ func TestConn(t *testing.T) {
 			s.Close()
 		}, nil
 	})
+}
+
+// TestNothingBehindTheEnd: the channel of events is closed behind the last one, whatever comes after that.
+func TestNothingBehindTheEnd(t *testing.T) {
+	c := loneConn(Config{})
+	events := c.Events()
+	for _, kind := range []EventKind{Failed, PathInactive, Closed} {
+		c.note(&assoc.Event{Kind: kind, Association: c.a})
+	}
+	if e, open := <-events; !open || e.Kind != Failed {
+		t.Errorf("the first event is %v", e.Kind)
+	}
+	if e, open := <-events; open {
+		t.Errorf("an event %v behind the last", e.Kind)
+	}
 }

@@ -130,7 +130,10 @@ func (a *Association) fail(why Reason, cause chunk.Cause, out *Output) {
 		return
 	}
 	a.failMessages(why, out)
-	a.state = closed
+	a.state, a.clocks = closed, clocks{}
+	for _, p := range a.paths {
+		p.flight, p.t3 = 0, time.Time{}
+	}
 	a.event(out, Event{Kind: Failed, Reason: why, Cause: cause.Code, Text: textOf(cause)})
 }
 
@@ -178,66 +181,6 @@ func (a *Association) answersBy(p *Path) *Path {
 		return p
 	}
 	return a.destination()
-}
-
-// next is when tick wants to be called.
-func (a *Association) next() (at time.Time) {
-	at = earliest(a.setup, a.sackAt)
-	at = earliest(at, a.shutdownAt)
-	at = earliest(at, a.guardAt)
-	at = earliest(at, a.windowAt)
-	at = earliest(at, a.forwardAt)
-	at = earliest(at, a.changes.at)
-	if a.blocked {
-		at = earliest(at, a.roomAt)
-	}
-	for _, p := range a.paths {
-		at = earliest(at, p.t3)
-		at = earliest(at, p.heartbeatAt)
-		at = earliest(at, p.waitsFor)
-		at = earliest(at, p.search.at)
-		at = earliest(at, p.suspicion.at)
-	}
-	return at
-}
-
-// tick does what is due.
-func (a *Association) tick(now time.Time, out *Output) {
-	a.endpoint.begin()
-	if reached(a.setup, now) {
-		a.setupExpired(now, out)
-	}
-	if reached(a.shutdownAt, now) {
-		a.shutdownExpired(now, out)
-	}
-	if reached(a.guardAt, now) {
-		a.abort(a.destination(), ReasonNoAnswer, chunk.Cause{Code: chunk.CauseProtocolViolation, Value: []byte("shutdown guard")}, out)
-	}
-	if reached(a.sackAt, now) {
-		a.sackNow()
-	}
-	if reached(a.changes.at, now) {
-		a.changeExpired(now, out)
-	}
-	if a.blocked && reached(a.roomAt, now) {
-		a.clearOut(now, out)
-	}
-	if reached(a.forwardAt, now) {
-		a.forwardExpired(now, out)
-	}
-	for _, p := range a.paths {
-		a.heartbeatMissed(p, now, out)
-		if reached(p.t3, now) {
-			a.timeout(p, now, out)
-		}
-		a.suspicionDue(p, now, out)
-		a.heartbeat(p, now, out)
-		a.searchDue(p, now, out)
-	}
-	if reached(a.windowAt, now) {
-		a.ask, a.windowAt = true, time.Time{}
-	}
-	a.transmit(nil, now, out)
 }
 
 // handle takes a packet of the association, whose chunks a cookie may stand in front of.

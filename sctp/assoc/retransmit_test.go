@@ -322,6 +322,33 @@ func TestAssociationFailsOverAllPaths(t *testing.T) {
 	}
 }
 
+// TestFailedIsLast has the timers of two paths end at once, of which the first ends the association: nothing is told of it
+// behind that (RFC 9260 sections 6.3.3 and 8.1).
+func TestFailedIsLast(t *testing.T) {
+	par := quiet()
+	par.AssociationMaxRetrans = 0
+	s := accepted(t, par, 1, 2).confirmAll()
+	s.say(full)
+	if !s.a.SetPrimary(s.a.paths[1].Pair) {
+		t.Fatal("the second path is not taken")
+	}
+	s.a.current = s.a.primary
+	s.say(full)
+	if first, second := s.a.paths[0].t3, s.a.paths[1].t3; first.IsZero() || !first.Equal(second) {
+		t.Fatalf("T3 ends %v and %v", first, second)
+	}
+	s.events = nil
+	s.run(5 * time.Second)
+	if last := s.events[len(s.events)-1]; last.Kind != Failed {
+		t.Errorf("the last event is %v", last.Kind)
+	}
+	for _, p := range s.a.paths {
+		if p.flight != 0 || !p.t3.IsZero() {
+			t.Errorf("%v has %d octets in flight, T3 ends %v", p.Pair, p.flight, p.t3)
+		}
+	}
+}
+
 // TestUnsentMessagesAreReturned gives the user what was not delivered when the association fails (RFC 9260 section
 // 8.1).
 func TestUnsentMessagesAreReturned(t *testing.T) {

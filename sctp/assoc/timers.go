@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/timerqueue"
+	"github.com/isthmus-net/isthmus/sctp/chunk"
 )
 
 // timers orders associations by what is due first.
@@ -112,6 +113,79 @@ func (t *timers) next() time.Time {
 		return time.Time{}
 	}
 	return t.origin.Add(t.queue.Next())
+}
+
+// next is when tick wants to be called.
+func (a *Association) next() (at time.Time) {
+	at = earliest(a.setup, a.sackAt)
+	at = earliest(at, a.shutdownAt)
+	at = earliest(at, a.guardAt)
+	at = earliest(at, a.windowAt)
+	at = earliest(at, a.forwardAt)
+	at = earliest(at, a.changes.at)
+	if a.blocked {
+		at = earliest(at, a.roomAt)
+	}
+	for _, p := range a.paths {
+		at = earliest(at, p.t3)
+		at = earliest(at, p.heartbeatAt)
+		at = earliest(at, p.waitsFor)
+		at = earliest(at, p.search.at)
+		at = earliest(at, p.suspicion.at)
+	}
+	return at
+}
+
+// tick does what is due, until a step ends the association.
+func (a *Association) tick(now time.Time, out *Output) {
+	a.endpoint.begin()
+	a.tickClocks(now, out)
+	for _, p := range a.paths {
+		if a.state == closed {
+			return
+		}
+		a.tickPath(p, now, out)
+	}
+	if reached(a.windowAt, now) {
+		a.ask, a.windowAt = true, time.Time{}
+	}
+	a.transmit(nil, now, out)
+}
+
+// tickClocks does what is due that concerns no single path. When the association fails its clocks are zero.
+func (a *Association) tickClocks(now time.Time, out *Output) {
+	if reached(a.setup, now) {
+		a.setupExpired(now, out)
+	}
+	if reached(a.shutdownAt, now) {
+		a.shutdownExpired(now, out)
+	}
+	if reached(a.guardAt, now) {
+		a.abort(a.destination(), ReasonNoAnswer, chunk.Cause{Code: chunk.CauseProtocolViolation, Value: []byte("shutdown guard")}, out)
+	}
+	if reached(a.sackAt, now) {
+		a.sackNow()
+	}
+	if a.state != closed && reached(a.changes.at, now) {
+		a.changeExpired(now, out)
+	}
+	if a.blocked && reached(a.roomAt, now) {
+		a.clearOut(now, out)
+	}
+	if reached(a.forwardAt, now) {
+		a.forwardExpired(now, out)
+	}
+}
+
+// tickPath does what is due of a path.
+func (a *Association) tickPath(p *Path, now time.Time, out *Output) {
+	a.heartbeatMissed(p, now, out)
+	if reached(p.t3, now) {
+		a.timeout(p, now, out)
+	}
+	a.suspicionDue(p, now, out)
+	a.heartbeat(p, now, out)
+	a.searchDue(p, now, out)
 }
 
 // earliest is the first of two instants; zero is none.
