@@ -309,6 +309,7 @@ func (e *Endpoint) handleSecondCookie(a *Association, in *arrival, c *cookie, ou
 func (e *Endpoint) restart(a *Association, in *arrival, c *cookie, out *Output) {
 	e.leave(a)
 	a.failMessages(ReasonRestarted, out)
+	a.unblock(out) // there is room now, and the new beginning knows of no one who waits for it
 	a.reset(c.tag)
 	a.locals = e.told(in, c)
 	a.adopt(c)

@@ -323,3 +323,21 @@ func TestRestartsOfWhoIsNotRead(t *testing.T) {
 		t.Errorf("all is read, and the window is %d", s.a.window())
 	}
 }
+
+// TestRestartUnblocks has a peer begin anew while our user waits for room: what filled the send buffer is gone, and nothing
+// else would say so.
+func TestRestartUnblocks(t *testing.T) {
+	par := quiet()
+	par.SendBuffer = 2000
+	s := accepted(t, par, 1, 1)
+	s.say(2000)
+	if err := s.a.Send(Message{User: []byte("x")}, s.now, &s.out); err != ErrBlocked {
+		t.Fatalf("the buffer takes more: %v", err)
+	}
+	s.take()
+	s.init.Tag++
+	s.accept()
+	if _, ok := s.saw(Writable); !ok {
+		t.Error("the user is not told of the room")
+	}
+}
