@@ -15,13 +15,19 @@ import (
 // response takes a response to a branch (RFC 3261 section 16.7).
 func (p *Proxy) response(e *transaction.Event, now time.Time, out *Output) {
 	f := forkOf(e.Client)
-	if f == nil || len(e.Message.All("Via")) < 2 { // of a CANCEL of ours
+	if f == nil { // of a CANCEL of ours
 		return
 	}
-	p.waiting.remove(f)
 	m := e.Message.Clone()
 	m.RemoveFirst("Via")
 	c := f.call
+	if !m.Has("Via") { // for nobody (number 3), and yet the last that is heard of this branch
+		if m.Status < 200 {
+			return
+		}
+		m = message.Reply(c.server.Request, 502, "Bad Gateway", "")
+	}
+	p.waiting.remove(f)
 	switch {
 	case m.Status < 200:
 		if f.client.Waiting() {
