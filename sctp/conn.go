@@ -299,7 +299,7 @@ func (c *Conn) CloseWrite() error {
 }
 
 // Close is CloseWrite, and reads no more. What was written is delivered behind it: a peer that does not take it ends
-// the association by an error, or after five times RTO.Max.
+// the association by an error, or when it has taken nothing for five times RTO.Max; so long it has for the rest of the end, too.
 func (c *Conn) Close() error {
 	t := c.endpoint.begin()
 	was := c.shut

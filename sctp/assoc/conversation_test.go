@@ -251,7 +251,7 @@ func (c *conversation) finish() {
 		h.a.Read(h.a.unread, c.now, &h.out)
 		h.flush()
 	}
-	for wait := 0; !c.still() && wait < 600; wait++ {
+	for wait := 0; !c.still() && wait < 1200; wait++ {
 		c.run(time.Second)
 	}
 	if c.rests {
@@ -276,7 +276,7 @@ func (c *conversation) finish() {
 		h.a.Shutdown(c.now, &h.out)
 		h.flush()
 	}
-	// T5 may be what ends it, see mayFail: five times RTO.Max (RFC 9260 section 9.2).
+	// T5 may be what ends it, see mayFail: five times RTO.Max; or T2, at most eleven times RTO.Max (RFC 9260 section 9.2).
 	for wait := 0; !(c.hosts[0].a.state == closed && c.hosts[1].a.state == closed) && wait < 600; wait++ {
 		c.run(time.Second)
 	}
@@ -289,7 +289,7 @@ func (c *conversation) finish() {
 
 // mayFail reports whether an end may go wrong. What a host that has ended is sent late it answers with an ABORT (RFC 9260
 // section 8.4); and an address that was added right before nobody verifies any more, since heartbeats end with SHUTDOWN
-// (sections 5.4 and 8.3): if it is the only one, T5 ends the association.
+// (sections 5.4 and 8.3): if it is the only one, T5 or T2 ends the association.
 func (c *conversation) mayFail(i int, reason Reason) bool {
 	switch peer := c.hosts[1-i]; reason {
 	case ReasonAborted:

@@ -219,6 +219,10 @@ func (a *Association) returns(p *Path, now time.Time) bool {
 // handleHeartbeatAck takes the answer to a heartbeat: the path works, and the peer is there (RFC 9260 sections
 // 5.4 and 8.3).
 func (a *Association) handleHeartbeatAck(c chunk.Chunk, now time.Time, out *Output) {
+	if a.state == shutdownAckSent { // T2 counts alone: an old answer that is repeated would keep us for ever
+		a.endpoint.Counters.Unexpected++
+		return
+	}
 	info, err := chunk.ParseHeartbeat(c.Body)
 	if err != nil || len(info) != infoSize {
 		a.endpoint.Counters.BadHeartbeat++

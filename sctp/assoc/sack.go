@@ -58,6 +58,9 @@ func (a *Association) takeSACK(from *Path, s *chunk.SACK, gaps bool, now time.Ti
 		p.ack = acked{before: p.flight}
 	}
 	advanced := s.TSN != a.acked
+	if advanced && (a.state == shutdownPending || a.state == shutdownReceived) {
+		a.startGuard(now)
+	}
 	newest, any := a.takeCumulative(s.TSN, now, out)
 	highest := a.takeGaps(s, &newest, &any, now, out)
 	a.sackHeard = true

@@ -16,7 +16,7 @@ func (a *Association) Shutdown(now time.Time, out *Output) {
 		a.abort(a.destination(), ReasonAborting, chunk.Cause{Code: chunk.CauseUserAbort}, out)
 	case established:
 		a.state = shutdownPending
-		a.guardAt = now.Add(5 * a.par.RTOMax)
+		a.startGuard(now)
 		a.transmit(nil, now, out)
 	}
 	a.endpoint.settle(a)
@@ -30,12 +30,18 @@ func (a *Association) shutdownIfDone(now time.Time) {
 	switch a.state {
 	case shutdownPending:
 		a.state = shutdownSent
+		a.startGuard(now)
 		a.sendShutdown(now)
 	case shutdownReceived:
-		a.state = shutdownAckSent
+		a.state, a.guardAt = shutdownAckSent, time.Time{} // T2 is enough
 		a.sendShutdown(now)
 	}
 }
+
+// startGuard starts T5-shutdown-guard, five times RTO.Max, which bounds the end from our SHUTDOWN on (RFC 9260 section 9.2). Until
+// that, or a SHUTDOWN ACK in answer to the peer's, may be sent, it bounds for how long the peer acknowledges nothing more of what
+// is to be delivered before: one that always closes its window would keep us for ever.
+func (a *Association) startGuard(now time.Time) { a.guardAt = now.Add(5 * a.par.RTOMax) }
 
 // heardWhileEnding takes any packet of the peer's for a sign that it is there, and still has data to send (RFC 9260
 // section 9.2).
@@ -91,9 +97,7 @@ func (a *Association) handleShutdown(p *Path, c chunk.Chunk, now time.Time, out 
 	switch a.state {
 	case established, shutdownPending:
 		a.state = shutdownReceived
-		if a.guardAt.IsZero() {
-			a.guardAt = now.Add(5 * a.par.RTOMax)
-		}
+		a.startGuard(now)
 		a.event(out, Event{Kind: PeerShutdown})
 	case shutdownSent, shutdownAckSent: // both at once; or our answer was lost
 		a.state = shutdownAckSent

@@ -27,7 +27,7 @@ type clocks struct {
 	setup      time.Time // T1-init or T1-cookie
 	sackAt     time.Time // a SACK that was put off
 	shutdownAt time.Time // T2-shutdown (RFC 9260 section 9.2)
-	guardAt    time.Time // T5-shutdown-guard
+	guardAt    time.Time // T5-shutdown-guard, and before it the next progress: see startGuard
 	windowAt   time.Time // a closed window is probed
 	forwardAt  time.Time // the peer is told again what was given up
 	roomAt     time.Time // the next message is over that waits in the full buffer
