@@ -27,6 +27,7 @@ var (
 	moved     = netip.MustParseAddrPort("203.0.113.8:55555") // where foreign really is
 	busy      = netip.MustParseAddrPort("198.51.100.9:40002")
 	old       = netip.MustParseAddrPort("198.51.100.10:40003") // too old to be sent to
+	quiet     = netip.MustParseAddrPort("198.51.100.14:40009") // not heard just now
 	ancient   = netip.MustParseAddrPort("198.51.100.11:40004") // too old for anything
 	tested    = netip.MustParseAddrPort("198.51.100.12:40005") // bubbles go to it
 	unknown   = netip.MustParseAddrPort("198.51.100.13:40006")
@@ -56,6 +57,7 @@ func (w *world) populate() {
 	add(clientOf(1, 0x1234, good), good, time.Second)
 	add(client(foreign), moved, time.Second)
 	add(client(old), old, 28*time.Second)
+	add(client(quiet), quiet, 10*time.Second)
 	add(client(ancient), ancient, 310*time.Second)
 }
 
@@ -94,6 +96,12 @@ func counted(t testing.TB, word string) (teredobpf.Reason, bool) {
 // to makes a frame with a packet to a client; from one with a packet of one.
 func to(dst netip.AddrPort, next, hops byte, n int) []byte {
 	return padded(ethernet(etherIPv6, whole(next, hops, n, native, client(dst))))
+}
+
+// echoReply makes a frame with the answer to a connectivity test of a client.
+func echoReply(dst netip.AddrPort) []byte {
+	p := packet.AppendICMPv6(nil, native, client(dst), 64, packet.ICMPv6EchoReply, 0, make([]byte, 4), make([]byte, teredo.EchoNonceLen))
+	return padded(ethernet(etherIPv6, p))
 }
 
 func from(src netip.AddrPort, next, hops byte, n int, dst netip.Addr) []byte {
@@ -157,6 +165,11 @@ func encapRows() []row {
 		{name: "a busy peer", frame: to(busy, udp, 64, 100), words: "busy_peer"},
 		{name: "a peer not heard for long", frame: to(old, udp, 64, 100), words: "expired_peer"},
 		{name: "a peer forgotten", frame: to(ancient, udp, 64, 100), words: "expired_peer"},
+		{name: "an answer to an echo test", frame: echoReply(quiet), words: "expired_peer"},
+		{name: "an answer to an echo test of a peer heard just now", frame: echoReply(good), words: encap},
+		{name: "a longer echo reply", frame: edit(to(quiet, icmp, 64, 65), func(f []byte) { f[54] = 129 }), words: encap},
+		{name: "an echo request as long as a test", frame: edit(to(quiet, icmp, 64, 64), func(f []byte) { f[54] = 128 }), words: encap},
+		{name: "UDP as long as a test", frame: to(quiet, udp, 64, 64), words: encap},
 		{name: "a gateway that never answered", frame: to(farAway, udp, 64, 100), words: "no_next_hop"},
 		{name: "no route", frame: to(nowhere, udp, 64, 100), words: "no_next_hop"},
 		{name: "a destination not Teredo", frame: ethernet(etherIPv6, whole(udp, 64, 100, native, native2))},
@@ -243,6 +256,7 @@ func decapRows() []row {
 		{name: "a peer forgotten", frame: from(ancient, udp, 64, 100, native), words: "expired_peer"},
 		{name: "a peer from elsewhere", frame: fromClient(other, whole(udp, 64, 100, client(good), native)), words: "mapping_mismatch"},
 		{name: "a peer from another port", frame: fromClient(netip.AddrPortFrom(good.Addr(), 1), whole(udp, 64, 100, client(good), native)), words: "mapping_mismatch"},
+		{name: "a quiet peer from elsewhere", frame: fromClient(other, whole(udp, 64, 100, client(quiet), native)), words: "foreign_moved"},
 		{name: "a foreign peer from the mapping in its address", frame: from(foreign, udp, 64, 100, native), words: "foreign_moved"},
 		{name: "a foreign peer from elsewhere", frame: fromClient(other, whole(udp, 64, 100, client(foreign), native)), words: "foreign_moved"},
 		{name: "from an address not Teredo", frame: fromClient(good, whole(udp, 64, 100, native, native2)), words: "source_not_teredo"},

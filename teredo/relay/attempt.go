@@ -34,9 +34,9 @@ type attempt struct {
 func (r *Relay) transmit(p packet.IPv6, k known, at peer.Instant, now time.Time, out *packet.Batch) {
 	dst := p.DstBytes()
 	valid := k.hot && k.ref.Age(at) < r.cfg.PeerTimeout
-	if k.test == nil && !(valid && k.ref.Age(at) < r.shared.Load().refresh) {
+	if k.test == nil && !(valid && k.ref.Age(at) < r.shared.Load().freshFor(p)) {
 		// Unknown, or not heard lately: test it, beside the traffic while it is valid.
-		switch why, ok := r.mayTest(p, now); {
+		switch why, ok := r.mayTest(p.Src(), dst, now); {
 		case ok:
 			k.test = r.begin(dst, k, at, out)
 		case !valid:
@@ -45,6 +45,9 @@ func (r *Relay) transmit(p packet.IPv6, k known, at peer.Instant, now time.Time,
 		}
 	}
 	if valid {
+		if k.test != nil {
+			r.copyEcho(p, r.tests.Cold(k.test), out)
+		}
 		r.send(r.mapped(dst, k), p, out)
 		return
 	}
@@ -70,16 +73,16 @@ func (r *Relay) distrust(e *peer.Entry) {
 	r.tests.Distrust(e)
 }
 
-// mayTest applies the limits on tests of peers, each of which costs an entry and
+// mayTest applies the limits on tests of clients, which src asks for, each of which costs an entry and
 // bubbles (RFC 4380 section 7.3.5). The common budget comes last, so that it is
 // not spent on what another limit refuses. A host above its own share leaves half
 // of all of them to others.
-func (r *Relay) mayTest(p packet.IPv6, now time.Time) (why Reason, ok bool) {
-	share := r.perSource.Take(p.Src(), now)
+func (r *Relay) mayTest(src netip.Addr, client *[16]byte, now time.Time) (why Reason, ok bool) {
+	share := r.perSource.Take(src, now)
 	switch {
 	case share == ratelimit.NoShare:
 		return SourceRate, false
-	case !r.perServer.Take(teredo.Server(p.DstBytes()), share, now):
+	case !r.perServer.Take(teredo.Server(client), share, now):
 		return ServerRate, false
 	case !r.bubbleBucket.Take(r.bubbleLimit, share, now):
 		return BubbleRate, false
@@ -119,6 +122,12 @@ func (r *Relay) bubble(e *peer.Entry, a *attempt, at peer.Instant, out *packet.B
 	r.stats.BubblesSent++
 }
 
+// isValid reports whether a client under test is sent to meanwhile (RFC 4380 section 5.2.4).
+func (r *Relay) isValid(e *peer.Entry, at peer.Instant) bool {
+	ref, ok := r.hot.Lookup(&e.Key)
+	return ok && ref.Age(at) < r.cfg.PeerTimeout
+}
+
 // due handles the deadline of an attempt.
 func (r *Relay) due(e *peer.Entry, at peer.Instant, now time.Time, out *packet.Batch) {
 	a := r.tests.Cold(e)
@@ -153,7 +162,7 @@ func (r *Relay) giveUp(e *peer.Entry, a *attempt, at peer.Instant, now time.Time
 	a.queue.Drain(&r.budget, out, func(p packet.IPv6) {
 		r.sendError(packet.ICMPv6Unreachable, packet.UnreachableAddress, 0, p, now, out)
 	})
-	if a.sent < bubbleTries {
+	if a.sent < bubbleTries || r.isValid(e, at) {
 		r.forget(e, NoAnswer)
 		return
 	}

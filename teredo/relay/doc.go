@@ -48,6 +48,10 @@ const (
 	// to a peer asks for a sign of life: a one-way flow would otherwise stall
 	// each time the entry runs out.
 	refreshNum, refreshDen = 3, 4
+	// doubtAge is how long ago a trusted client was heard when a sign that its NAT may
+	// have changed or forgotten its mapping is worth a bubble. The fast path knows it as
+	// STAMP_DOUBT.
+	doubtAge = 2 * time.Second
 	// sweepPeriod is how long a sweep of the table for such peers takes, in
 	// slices of sweepBuckets: 256 KiB of memory, some 0.1 ms.
 	sweepPeriod  = 32 * time.Second

@@ -20,6 +20,18 @@ import (
 // learns the relay, and the nonce proves it. The reply itself waits for the
 // bubble's answer all the same. See docs/decisions/0003-echo-reply-through-server.md.
 
+// freshFor is the age of a trusted client below which p needs no sign of life from it.
+// The answer to a connectivity test says that the client has no relay that it has proved,
+// as it had one when it was heard: its NAT may have forgotten the way since.
+func (s *shared) freshFor(p packet.IPv6) time.Duration {
+	if p.NextHeader() == packet.ProtoICMPv6 {
+		if _, ok := teredo.EchoTestReply(p); ok {
+			return min(doubtAge, s.refresh)
+		}
+	}
+	return s.refresh
+}
+
 // isEchoTest reports whether p looks like the reply to an echo test of this
 // project's clients: their identifier and sequence number are zero. Others take
 // the outer source of a reply for the relay, which the server is not.
@@ -49,7 +61,7 @@ func (r *Relay) revive(e *peer.Entry, a *attempt, p packet.IPv6, at peer.Instant
 	if _, ok := teredo.EchoTestReply(p); !ok && at < a.again {
 		return false
 	}
-	if _, ok := r.mayTest(p, now); !ok {
+	if _, ok := r.mayTest(p.Src(), p.DstBytes(), now); !ok {
 		return false
 	}
 	a.silent = false

@@ -42,7 +42,7 @@ func (r *Relay) quickIP(ip []byte, at peer.Instant, out *packet.Batch, c *counts
 		return false
 	}
 	s := r.shared.Load()
-	if ref.Age(at) >= s.refresh || len(p) > s.mtu || !r.isSource(p.SrcBytes()) || !s.takeHop(p) {
+	if ref.Age(at) >= s.freshFor(p) || len(p) > s.mtu || !r.isSource(p.SrcBytes()) || !s.takeHop(p) {
 		return false
 	}
 	c.fromIPv6++

@@ -77,11 +77,13 @@ func (r *Relay) accept(p packet.IPv6, from netip.AddrPort, at peer.Instant, now 
 			// The client proved another mapping by our key. An address can be
 			// forged, so without the key the packet counts, but moves nothing.
 			if _, ok := r.checkKey(p, k.test, from, at, now); !ok {
+				r.doubt(src, k, at, now, out)
 				return mapped, 0, true
 			}
 		}
 	default:
 		if why, ok := r.checkKey(p, k.test, from, at, now); !ok {
+			r.doubt(src, k, at, now, out)
 			return mapped, why, false
 		}
 	}
@@ -136,6 +138,18 @@ func (r *Relay) checkKey(p packet.IPv6, e *peer.Entry, from netip.AddrPort, at p
 		return BadKey, false
 	}
 	return 0, true
+}
+
+// doubt asks a trusted client for a sign of life, since a packet that bears its address
+// came from another mapping: its NAT may have given it that one, and what is sent to the
+// old one is lost. A forger gains a bubble that goes to the client's server.
+func (r *Relay) doubt(client *[16]byte, k known, at peer.Instant, now time.Time, out *packet.Batch) {
+	if !k.hot || k.test != nil || k.ref.Age(at) < doubtAge {
+		return
+	}
+	if _, ok := r.mayTest(netip.AddrFrom16(*client), client, now); ok {
+		r.begin(client, k, at, out)
+	}
 }
 
 // trust records that the client was heard from this mapping, sends what waits for

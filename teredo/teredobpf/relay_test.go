@@ -122,6 +122,8 @@ func TestLayout(t *testing.T) {
 	if peer.StampUnit != StampUnit {
 		t.Errorf("programs count ages in %s, the engine in %s", StampUnit, peer.StampUnit)
 	}
+	// The engine's doubtAge, in whole stamps.
+	fastpathtest.Defines(t, "bpf/layout.h", []string{fmt.Sprintf("STAMP_DOUBT %d ", stamps(2*time.Second))})
 	for _, n := range []int{len(teredoRelaySettings{}.ByTag) - maxPrefixes, len(teredoRelaySettings{}.Serve) - maxServe,
 		len(teredoRelaySettings{}.Own) - ownSlots, len(teredoRelaySettings{}.Devices) - 256} {
 		if n != 0 {

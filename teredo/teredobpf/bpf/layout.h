@@ -139,6 +139,7 @@ struct bucket {
 #define STAMP_SHIFT 28 /* a stamp counts 2^28 nanoseconds */
 #define STAMP_SKEW 40  /* how much older the clock of another core may be */
 #define STAMP_EVERY 4  /* a stamp so old is renewed: once a second */
+#define STAMP_DOUBT 8  /* one so old is no proof against a sign of change: two seconds */
 
 /* The mapping of a peer that is not the one in its address. */
 struct mapping {

@@ -20,6 +20,10 @@
 /* Which devices this hook redirects to. */
 #define HOOK_DEVICE(hook) ((hook) == HOOK_XDP ? DEVICE_FRAMES : DEVICE_PACKETS)
 
+/* ICMPv6 with the data of an echo test. */
+#define ECHO_TEST_LEN 24
+#define ICMPV6_ECHO_REPLY 129
+
 /* A packet to a client. */
 struct encap {
 	struct nexthop4 *hop;
@@ -65,6 +69,15 @@ INLINE int is_unfinished(const struct arrival *in, const struct ip6 *p, void *en
 }
 
 /*
+ * Whether a packet has the form of an answer to a client's connectivity test (RFC 4380
+ * section 5.2.9), which the engine looks at: see freshFor in teredo/relay/echo.go.
+ */
+INLINE int may_be_echo_test(const struct ip6 *p)
+{
+	return p->next == PROTO_ICMPV6 && p->length == TO_BE16(ECHO_TEST_LEN) && *(u8 *)(p + 1) == ICMPV6_ECHO_REPLY;
+}
+
+/*
  * Judges a packet to a client. Its header is in front of end, and its destination
  * has the prefix of the tag.
  */
@@ -95,7 +108,8 @@ INLINE u32 judge_encap(void *ctx, struct ip6 *p, void *end, u32 tag, const struc
 		return found == FOUND_NOT ? REASON_UNKNOWN_PEER : REASON_BUSY_PEER;
 	if (UNLIKELY(peer.state & STATE_BUSY))
 		return REASON_BUSY_PEER;
-	if (UNLIKELY(age_of(&peer, in->now) >= settings.refresh))
+	u32 age = age_of(&peer, in->now);
+	if (UNLIKELY(age >= settings.refresh))
 		return REASON_EXPIRED_PEER;
 
 	if (UNLIKELY(!is_summed(p->next))) {
@@ -108,6 +122,8 @@ INLINE u32 judge_encap(void *ctx, struct ip6 *p, void *end, u32 tag, const struc
 	}
 	if (UNLIKELY(size < IPV6_LEN + transport_len(p->next) || (void *)(p + 1) + UDP_LEN > end))
 		return REASON_SHORT_PAYLOAD;
+	if (UNLIKELY(may_be_echo_test(p) && age >= STAMP_DOUBT))
+		return REASON_EXPIRED_PEER;
 	e->summed = is_sum_known(p);
 
 	struct mapping m;
@@ -262,13 +278,16 @@ NOINLINE u32 judge_stranger(const struct tunnel *t, const struct ip6 *p)
 	return settings.flags & FLAG_HOST ? REASON_UNKNOWN_PEER : REASON_NO_PEER;
 }
 
-/* Judges a packet that does not come from where its peer is. */
-NOINLINE u32 judge_moved(const struct ip6 *p, u32 state)
+/*
+ * Judges a packet that does not come from where its peer is. The engine asks one that
+ * was not heard lately whether it has moved.
+ */
+NOINLINE u32 judge_moved(const struct ip6 *p, u32 state, u32 age)
 {
 	if (!p)
 		return REASON_FOREIGN_MOVED;
 	struct address6 a = {{U64_AT(p->source, 0), U64_AT(p->source, 8)}};
-	if (state & STATE_FOREIGN || may_be_tested(&a))
+	if (state & STATE_FOREIGN || age >= STAMP_DOUBT || may_be_tested(&a))
 		return REASON_FOREIGN_MOVED;
 	return p->next == PROTO_NONE ? REASON_BUBBLE : REASON_MAPPING_MISMATCH;
 }
@@ -293,7 +312,7 @@ INLINE u32 judge_peer(const struct tunnel *t, const struct ip6 *p, const struct 
 	if (UNLIKELY(!mapping_of(&d->peer, p->source, &m)))
 		return REASON_BUSY_PEER;
 	if (UNLIKELY(m.ip != t->source || m.port != t->source_port))
-		return judge_moved(p, d->peer.state);
+		return judge_moved(p, d->peer.state, d->age);
 	return REASON_DECAP_FORWARDED;
 }
 
