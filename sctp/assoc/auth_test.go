@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/sctp/chunk"
@@ -197,5 +198,33 @@ func TestAuthOfStranger(t *testing.T) {
 	s.expect("AUTH without keys")
 	if s.e.Counters.BadAuth != 1 || s.received() != "" {
 		t.Errorf("%+v", s.e.Counters)
+	}
+}
+
+// TestProtectedProbes has probes of larger packets begin with an AUTH where the peer wants HEARTBEATs, or what fills them,
+// authenticated: it would drop the probe in silence, and the path would seem to carry the least packets alone (RFC 4895
+// section 6.3, RFC 8899).
+func TestProtectedProbes(t *testing.T) {
+	for _, wanted := range []chunk.Type{chunk.TypeHeartbeat, chunk.TypePad} {
+		s := newScript(t, quiet(), 1, 1)
+		s.init.Random, s.init.HMACs, s.init.Chunks = from(7), both, []chunk.Type{wanted}
+		s.accept()
+		p := s.a.paths[0]
+		p.Parameters.MaxMTU = 1500
+		s.peer(s.data(0, "x"))
+		s.run(100 * time.Millisecond)
+		probes := 0
+		for _, sent := range s.packets {
+			if !has(sent, chunk.TypePad) {
+				continue
+			}
+			probes++
+			if got := types(sent); got[0] != chunk.TypeAuth || len(got) != 3 || len(sent.Octets) != p.roomOf(1500) {
+				t.Errorf("%v is to be protected, and the probe has %v in %d octets", wanted, got, len(sent.Octets))
+			}
+		}
+		if probes == 0 {
+			t.Error("nothing is probed")
+		}
 	}
 }

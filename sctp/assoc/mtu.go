@@ -138,6 +138,8 @@ func (p *Path) nextSize() int {
 func (a *Association) sendProbe(p *Path, size int, now time.Time, out *Output) {
 	a.endpoint.Counters.MTUProbes++
 	w := a.composeSized(p, p.roomOf(size), out)
+	w.protect(chunk.TypeHeartbeat)
+	w.protect(chunk.TypePad)
 	w.b = chunk.AppendHeartbeat(w.b, a.heartbeatInfo(p, size, now))
 	w.b = chunk.AppendPad(w.b, w.room-len(w.b))
 	w.finish()
