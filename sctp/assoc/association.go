@@ -297,6 +297,27 @@ func (a *Association) authentic(c chunk.Chunk, in *arrival) bool {
 	return in.header.Tag == a.tag
 }
 
+// handleReflected takes the first chunk of a packet that carries the peer's own tag: an ABORT, or a SHUTDOWN COMPLETE where one
+// is awaited. Nothing else in the packet is the association's, and a packet that is not wanted changes nothing (RFC 9260 sections
+// 8.5 and 8.5.1, B and C).
+func (a *Association) handleReflected(in *arrival, c chunk.Chunk, out *Output) {
+	aborts := c.Type == chunk.TypeAbort
+	if !aborts && a.state != shutdownAckSent {
+		a.endpoint.Counters.Unexpected++
+		return
+	}
+	p := a.pathOf(in)
+	switch {
+	case p == nil:
+		a.endpoint.Counters.Stranger++
+	case !aborts:
+		a.end(out)
+	case !a.strange(p):
+		cause, _, _ := chunk.NextCause(c.Body)
+		a.fail(ReasonAborted, cause, out)
+	}
+}
+
 // handleUnknown does what the type's highest bits say (RFC 9260 section 3.2).
 func (a *Association) handleUnknown(c chunk.Chunk) (goOn bool) {
 	a.endpoint.Counters.Unknown++

@@ -5,6 +5,7 @@ package assoc
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/isthmus-net/isthmus/sctp/chunk"
 )
@@ -159,5 +160,25 @@ func TestSetupTagExceptions(t *testing.T) {
 	s.expect("HEARTBEAT in COOKIE-ECHOED", "HEARTBEAT-ACK")
 	if s.a.state != cookieEchoed || s.received() != "" {
 		t.Errorf("state %d", s.a.state)
+	}
+}
+
+// TestReflectedStandsAlone has a packet carry the peer's own tag, as a SHUTDOWN COMPLETE with the T bit may, and data behind
+// that. The data is not the association's, and but in SHUTDOWN-ACK-SENT the packet changes nothing at all (RFC 9260 sections
+// 6.10, 8.5 and 8.5.1, C).
+func TestReflectedStandsAlone(t *testing.T) {
+	for at := range states[1:] {
+		s := reachState(t, at+1)
+		ends := s.a.state == shutdownAckSent
+		s.now = s.now.Add(time.Millisecond)
+		b := chunk.Begin(nil, chunk.Header{Source: scriptPeerPort, Destination: scriptPort, Tag: s.a.peerTag})
+		b = append(chunk.Append(b, chunk.TypeShutdownComplete, chunk.Reflected, nil), s.data(0, "forged")...)
+		chunk.Seal(b)
+		s.e.Handle(Packet{Pair: s.pair, Port: 9, Octets: b}, s.now, &s.out)
+		s.collect()
+		s.expect(states[at+1].name)
+		if ended := s.a.state == closed; ended != ends || s.received() != "" || s.a.paths[0].port != 0 {
+			t.Errorf("%s: the association has ended: %t; packets go to port %d", states[at+1].name, ended, s.a.paths[0].port)
+		}
 	}
 }

@@ -190,7 +190,7 @@ func (e *Endpoint) handleTagged(in *arrival, first chunk.Chunk, out *Output) {
 	}
 	switch {
 	case in.header.Tag == a.peerTag && a.peerTag != 0 && reflected(first):
-		a.handle(in, out)
+		a.handleReflected(in, first, out)
 		e.settle(a)
 	case first.Type == chunk.TypeShutdownAck && (a.state == cookieWait || a.state == cookieEchoed): // section 8.5.1, E
 		e.outOfTheBlue(in, out)
