@@ -83,6 +83,9 @@ func (c *credentials) learn(ch *challenge) bool {
 			return asked || ch.Stale || old.count > 1 && old.Nonce != ch.Nonce
 		}
 	}
+	if len(c.known) >= maxRealms {
+		return false
+	}
 	c.known = append(c.known, ch)
 	return true
 }

@@ -66,6 +66,7 @@ type Call struct {
 	again      *transaction.Timer // the next attempt after a refusal
 	limit      *transaction.Timer // of an INVITE of ours that has only provisional responses
 	attempts   int
+	waits      int // that the peer has asked for since it has last taken or refused something
 	repair     repair
 }
 

@@ -21,12 +21,13 @@ type calling struct {
 	path     *path
 	interval sessionInterval
 	auths    int
-	offered  bool // the INVITE had an offer
-	complete bool // offer and answer are, by a reliable provisional response
-	rang     bool // a provisional response has come
-	ended    bool // given up by its user
-	retry    bool // to be sent again once an address is there
-	looking  bool // to be sent when it is known where the target is
+	offered  bool     // the INVITE had an offer
+	complete bool     // offer and answer are, by a reliable provisional response
+	rang     bool     // a provisional response has come
+	ended    bool     // given up by its user
+	retry    bool     // to be sent again once an address is there
+	looking  bool     // to be sent when it is known where the target is
+	forks    []string // tags of those that were ended, for another has the call
 }
 
 // maxEarly is how many of those that ring a call knows.
@@ -173,12 +174,27 @@ func (c *Call) inviteAccepted(req *message.Message, res *message.Message) {
 	case c.state == Calling && !c.outgoing.ended:
 		c.establish(c.dialogOf(res), req, res)
 	default: // another branch answered, or we have given up: such a dialog is ended at once
-		d := uacDialog(res, c.e.self(), message.Address{URI: c.outgoing.to}, number(req))
-		c.acknowledge(d, req, res, nil)
-		c.sayBye(d)
+		c.endFork(req, res)
 		if c.state == Calling {
 			c.end(487, reason(487))
 		}
+	}
+}
+
+// endFork ends the dialog of a 2xx that has come beside the call's. What more of them come than a call may
+// ring at is not of a proxy that forks, but of somebody who has us send to wherever their contacts say.
+func (c *Call) endFork(req *message.Message, res *message.Message) {
+	o, tag := c.outgoing, res.CallID()+toTag(res)
+	ended := slices.Contains(o.forks, tag)
+	if !ended && len(o.forks) >= maxEarly {
+		c.e.stats.Strays++
+		return
+	}
+	d := uacDialog(res, c.e.self(), message.Address{URI: o.to}, number(req))
+	c.acknowledge(d, req, res, nil)
+	if !ended {
+		o.forks = append(o.forks, tag)
+		c.sayBye(d)
 	}
 }
 

@@ -67,7 +67,7 @@ func (e *Engine) homes() (list []netip.Addr) {
 	return list
 }
 
-// maxRealms is how many realms of the registrar's are remembered.
+// maxRealms is how many realms of the registrar's are remembered, and how many of a call are answered.
 const maxRealms = 8
 
 // inRealm reports whether the password is one of a realm: of those in which the registrar has asked for it,

@@ -29,6 +29,7 @@ type registration struct {
 	looking  bool // it is not known yet where the next one goes
 	cleanups int
 	failures int
+	raised   int // expires, since it was accepted
 	timer    *transaction.Timer
 
 	serviceRoute []message.Address
@@ -178,16 +179,16 @@ func (r *registration) result(req request, res *message.Message, err error) {
 // raise takes the least lifetime that a 423 names.
 func (r *registration) raise(res *message.Message) bool {
 	min, ok := seconds(res.Get("Min-Expires"))
-	if !ok || min <= r.expires || min > 24*time.Hour {
+	if !ok || min <= r.expires || min > 24*time.Hour || r.raised >= maxRaises {
 		return false
 	}
-	r.expires = min
+	r.expires, r.raised = min, r.raised+1
 	return true
 }
 
 // accepted takes a 2xx of a server, which lists all bindings: ours has to be the only one of ours.
 func (r *registration) accepted(res *message.Message, from transaction.Target) {
-	r.failures, r.auths = 0, 0
+	r.failures, r.auths, r.raised = 0, 0, 0
 	if r.leaving {
 		r.bound, r.old = message.URI{}, nil
 		r.flow.stop()

@@ -141,7 +141,7 @@ func (c *Call) reinviteResult(o *reinvite, d *dialog, req *message.Message, res 
 }
 
 func (c *Call) reinviteAccepted(o *reinvite, d *dialog, req *message.Message, res *message.Message) {
-	c.offer, c.attempts = nil, 0
+	c.offer, c.attempts, c.waits = nil, 0, 0
 	c.repair.stop()
 	c.repair.cancel()
 	c.heardIn(d)
@@ -231,7 +231,8 @@ func (c *Call) reinviteRefused(o *reinvite, res *message.Message, err error) {
 		c.glare(o)
 	default:
 		c.repair.stop()
-		if d, ok := seconds(res0(res).Get("Retry-After")); ok && (status == 500 || status == 503) {
+		if d, ok := seconds(res0(res).Get("Retry-After")); ok && (status == 500 || status == 503) && c.waits < maxWaits {
+			c.waits++
 			c.wait(max(min(d, c.e.set.RetryAfterCap), minimumWait))
 			return
 		}
@@ -247,8 +248,12 @@ func res0(res *message.Message) *message.Message {
 	return res
 }
 
-// minimumWait keeps a peer that says Retry-After: 0 from being asked in a loop.
-const minimumWait = 100 * time.Millisecond
+// minimumWait keeps a peer that says Retry-After: 0 from being asked in a loop, and maxWaits is how often one
+// is asked again.
+const (
+	minimumWait = 100 * time.Millisecond
+	maxWaits    = 8
+)
 
 // wait has the next attempt wait, whatever changes meanwhile: the peer has asked for it.
 func (c *Call) wait(d time.Duration) {
@@ -274,6 +279,7 @@ func (c *Call) glare(o *reinvite) {
 
 // refused gives up what a re-INVITE was for, or tries again later if that cannot be.
 func (c *Call) refused(o *reinvite, status int, why string) {
+	c.waits = 0
 	switch o.purpose {
 	case toMove:
 		c.moveRefused(o, status, why)

@@ -12,7 +12,13 @@ import (
 )
 
 // sessionInterval is what we ask of a session timer (RFC 4028).
-type sessionInterval struct{ expires, min time.Duration }
+type sessionInterval struct {
+	expires, min time.Duration
+	raised       int
+}
+
+// maxRaises is how often a refusal raises an interval: each proxy on the way may, and none without end.
+const maxRaises = 8
 
 func (e *Engine) wantedInterval() sessionInterval {
 	return sessionInterval{expires: e.set.SessionExpires}
@@ -36,10 +42,10 @@ func (i *sessionInterval) raise(res *message.Message) bool {
 		return false
 	}
 	min, ok := seconds(res.Get("Min-SE"))
-	if !ok || min <= i.expires || i.expires <= 0 || min > 24*time.Hour {
+	if !ok || min <= i.expires || i.expires <= 0 || min > 24*time.Hour || i.raised >= maxRaises {
 		return false
 	}
-	i.expires, i.min = min, min
+	i.expires, i.min, i.raised = min, min, i.raised+1
 	return true
 }
 
@@ -103,6 +109,9 @@ func (t *sessionTimer) answer(req *message.Message, res *message.Message) {
 	d, role, ok := interval(req)
 	peerKnows := supports(req, "timer")
 	switch {
+	case ok && d < minimumSE: // which has been refused to who knows timers
+		t.begin(0, false)
+		return
 	case !ok && (!peerKnows || t.call.e.set.SessionExpires <= 0):
 		t.begin(0, false)
 		return

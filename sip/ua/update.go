@@ -12,7 +12,10 @@ func (c *Call) sendUpdate(d *dialog, body []byte, done func(res *message.Message
 	e, auths := c.e, 0
 	var send func()
 	send = func() {
-		if c.update != nil {
+		switch {
+		case c.state == Over:
+			return
+		case c.update != nil:
 			done(nil, errPending)
 			return
 		}
