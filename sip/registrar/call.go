@@ -148,6 +148,7 @@ const maxWays = 8
 func (p *Proxy) reached(to []transaction.Target, now time.Time) (ways []transaction.Target) {
 	for _, t := range to {
 		if way, ok := p.via(t.Transport, t.Remote); ok && len(ways) < maxWays {
+			way.Name = t.Name
 			ways = append(ways, way)
 		}
 	}

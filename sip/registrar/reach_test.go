@@ -202,3 +202,18 @@ func TestNames(t *testing.T) {
 	r.expect("found", "OPTIONS :2")
 	r.empty()
 }
+
+// TestNamesOfServers go with a request to where a certificate is looked at (RFC 5922).
+func TestNamesOfServers(t *testing.T) {
+	r := newRig(t, func(_ *Settings, p *ProxySettings) {
+		p.Listeners = append(p.Listeners, Listener{"TLS", netip.MustParseAddrPort("[2001:db8::5]:5061")})
+	})
+	r.bind("bob", "<sips:bob@phone.example.net>")
+	r.send(r.make("OPTIONS", bob, "1"), caller)
+	found := transaction.Target{Transport: "TLS", Remote: netip.MustParseAddrPort("[2001:db8::2]:5061"), Name: "phone.example.net"}
+	r.p.Resolved(r.named[0].ID, []transaction.Target{found}, r.now, &r.out)
+	r.take()
+	if len(r.inbox) != 1 || r.inbox[0].To.Name != found.Name {
+		t.Errorf("sent: %+v", r.inbox)
+	}
+}

@@ -16,6 +16,8 @@ type Target struct {
 	// apart; 0 is any, or a new one.
 	Local, Remote netip.AddrPort
 	Connection    uint64
+	// Name is what a server that is called by TLS proves to be (RFC 5922); empty: its address.
+	Name string
 }
 
 // Reliable reports whether nothing gets lost on the way.

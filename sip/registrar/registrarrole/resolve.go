@@ -60,9 +60,9 @@ func (r *Registrar) lookUp(l registrar.Lookup) {
 		cancel()
 		<-r.resolver.busy
 	}
-	for _, t := range found {
-		if t.Transport == "TLS" {
-			r.streams.remember(l.URI.Host, t.Remote)
+	for i := range found {
+		if found[i].Transport == "TLS" {
+			found[i].Name = l.URI.Host
 		}
 	}
 	r.do(func(p *registrar.Proxy, now time.Time, out *registrar.Output) { p.Resolved(l.ID, found, now, out) })
@@ -82,13 +82,21 @@ func (c *stream) dial() {
 	}
 	s.counters.opened.Add(1)
 	if c.at.Transport == "TLS" {
-		secured := tls.Client(conn, s.r.secure.Load().forServers(s.nameOf(c.at.Remote)))
+		secured := tls.Client(conn, s.r.secure.Load().forServers(serverName(c.at)))
 		if !c.handshake(secured) {
 			return
 		}
 		conn = secured
 	}
 	c.carry(conn)
+}
+
+// serverName is what a server proves to be: the name that it was looked up by, or its address.
+func serverName(t transaction.Target) string {
+	if t.Name != "" {
+		return t.Name
+	}
+	return t.Remote.Addr().String()
 }
 
 // connect opens the connection in time, in which it also has its turn.

@@ -28,34 +28,33 @@ type streams struct {
 	mu     sync.Mutex // guards what follows; the loop's mutex is taken before it, never after
 	places *places.Places
 	byID   map[uint64]*stream
-	// byRemote are the last connection with each remote end.
+	// byRemote are the last connection with each remote end: by TLS of those alone that were opened here, for
+	// whoever has come has not proved who he is (RFC 5923 section 9.2).
 	byRemote map[remote]*stream
-	// names are those by which servers were looked up, for their certificates.
-	names map[netip.AddrPort]string
-	last  uint64
-	ended bool
+	last     uint64
+	ended    bool
 }
 
-// remote is the other end of a connection.
+// remote is the other end of a connection, by the name that it has proved by TLS: one address may be that of several
+// servers (RFC 5923 section 8.1).
 type remote struct {
 	transport string
 	at        netip.AddrPort
+	name      string
 }
 
-func remoteOf(t transaction.Target) remote { return remote{t.Transport, t.Remote} }
+func remoteOf(t transaction.Target) remote { return remote{t.Transport, t.Remote, t.Name} }
 
 const (
 	// leastStay is how long a place is never taken for another of the same source.
 	leastStay = time.Second
 	// maxDials is how many connections are opened at a time, each on a thread of its own.
 	maxDials = 256
-	// maxNames bounds what is remembered of names; more begin anew.
-	maxNames = 4096
 )
 
 func (s *streams) open(r *Registrar, cfg *Settings) {
 	s.r, s.dials = r, make(chan struct{}, maxDials)
-	s.byID, s.byRemote, s.names = map[uint64]*stream{}, map[remote]*stream{}, map[netip.AddrPort]string{}
+	s.byID, s.byRemote = map[uint64]*stream{}, map[remote]*stream{}
 	// No number is one that an earlier process has used.
 	s.last = uint64(time.Now().UnixNano())
 	s.places = places.New(cfg.MaxConnections, cfg.ConnectionsPerSource, leastStay)
@@ -82,8 +81,8 @@ func area(a netip.Addr) netip.Addr {
 	return p.Addr()
 }
 
-// enter makes a stream and takes a place for it; nil: there is none. s.mu is held.
-func (s *streams) enter(at transaction.Target) *stream {
+// enter makes a stream, which was opened here or has come, and takes a place for it; nil: there is none. s.mu is held.
+func (s *streams) enter(at transaction.Target, opened bool) *stream {
 	if s.ended {
 		return nil
 	}
@@ -98,7 +97,10 @@ func (s *streams) enter(at transaction.Target) *stream {
 	s.last++
 	one.at = at
 	one.at.Connection = s.last
-	s.byID[s.last], s.byRemote[remoteOf(at)] = one, one
+	s.byID[s.last] = one
+	if opened || at.Transport != "TLS" {
+		s.byRemote[remoteOf(at)] = one
+	}
 	return one
 }
 
@@ -117,7 +119,7 @@ func (s *streams) leave(one *stream) []transaction.Target {
 // accepted serves a connection that has come, or closes it.
 func (s *streams) accepted(l registrar.Listener, conn net.Conn, from netip.AddrPort) {
 	s.mu.Lock()
-	one := s.enter(transaction.Target{Transport: l.Transport, Local: l.Address, Remote: from})
+	one := s.enter(transaction.Target{Transport: l.Transport, Local: l.Address, Remote: from}, false)
 	s.mu.Unlock()
 	if one == nil {
 		s.counters.refused.Add(1)
@@ -134,7 +136,10 @@ func (s *streams) find(to transaction.Target) *stream {
 		return s.byRemote[remoteOf(to)]
 	}
 	one := s.byID[to.Connection]
-	if one == nil || one.at != to {
+	if one == nil {
+		return nil
+	}
+	if to.Name = one.at.Name; one.at != to { // flows have no name
 		return nil
 	}
 	return one
@@ -164,7 +169,7 @@ func (s *streams) send(m *transaction.Send) bool {
 		}
 	}
 	if one == nil {
-		if one = s.enter(to); one == nil {
+		if one = s.enter(to, true); one == nil {
 			s.counters.refused.Add(1)
 			return false
 		}
@@ -188,26 +193,6 @@ func replyTo(m *message.Message, to transaction.Target) transaction.Target {
 	}
 	to.Connection, to.Remote = 0, netip.AddrPortFrom(to.Remote.Addr(), port)
 	return to
-}
-
-// remember notes the name of a server that is called by TLS.
-func (s *streams) remember(name string, at netip.AddrPort) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.names) >= maxNames {
-		clear(s.names)
-	}
-	s.names[at] = name
-}
-
-// nameOf is the name by which a server was looked up, or its address.
-func (s *streams) nameOf(at netip.AddrPort) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if name, ok := s.names[at]; ok {
-		return name
-	}
-	return at.Addr().String()
 }
 
 // use notes that a connection is in use, so that idler ones are given up before it.
