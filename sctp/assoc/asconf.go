@@ -42,7 +42,8 @@ func (a *Association) handleASCONF(c chunk.Chunk, in *arrival, out *Output) {
 		ch.keep(ack.Append(nil), !a.arrivals.change)
 	}
 	a.arrivals.change = true
-	if answer := ch.answerTo(asconf.Serial); len(a.endpoint.control)+len(answer) <= a.fragmentRoom(a.destination()) { // E7
+	answer := ch.answerTo(asconf.Serial)
+	if chunk.HeaderSize+a.authSize()+len(a.endpoint.control)+len(answer) <= a.destination().room() { // E7
 		a.endpoint.control = append(a.endpoint.control, answer...)
 	}
 }
@@ -71,12 +72,21 @@ func (c *changes) answerTo(serial uint32) []byte {
 	return nil
 }
 
+// Octets of the answers to one ASCONF: they fit, with an AUTH and in UDP, into the least packet of any path, by which they may be
+// asked for again (RFC 5061 section 5.2, E7); and of one that says what has failed: before the copy of the request, and with one
+// that we know.
+const (
+	maxAnswer    = leastIPv4 - headerIPv4 - headerUDP - chunk.HeaderSize - (8 + chunk.SizeSHA256) - 8
+	failedAnswer = 4 + 4 + 4
+	fullAnswer   = failedAnswer + 8 + 20
+)
+
 // grantAll does what is asked, in order, and answers. Without an answer a request counts as done before the first that
 // has failed, and as failed behind it, so that there what is done is said, too (RFC 5061 section 5.1, A7). Once an
 // address could not be added or deleted, no other is (section 5.3, F11); nor is anything when the answer is full.
 func (a *Association) grantAll(requests []byte, in *arrival, out *Output) (answers []byte) {
 	broken := false
-	for len(requests) > 0 && len(answers) < maxErrors {
+	for len(requests) > 0 && len(answers)+fullAnswer <= maxAnswer {
 		r, known, whole, rest, err := chunk.NextRequest(requests)
 		if err != nil { // no answer would say that it is done
 			a.endpoint.Counters.BadChange++
@@ -102,7 +112,7 @@ func (a *Association) grantAll(requests []byte, in *arrival, out *Output) (answe
 		}
 		answer := chunk.Answer{Correlation: r.Correlation, Failed: code != granted}
 		if answer.Failed {
-			answer.Causes = chunk.AppendCause(nil, code, whole[:min(len(whole), maxErrors)])
+			answer.Causes = chunk.AppendCause(nil, code, whole[:min(len(whole), maxAnswer-len(answers)-failedAnswer)])
 		}
 		if answer.Failed || len(answers) > 0 {
 			answers = chunk.AppendAnswer(answers, answer)
