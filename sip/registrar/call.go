@@ -155,14 +155,23 @@ func (p *Proxy) reached(to []transaction.Target, now time.Time) (ways []transact
 	return p.layer.Order(ways, now)
 }
 
+// orUDP adds UDP behind the ways of what leaves it for its size alone (RFC 3261 section 18.1.1).
+func (p *Proxy) orUDP(ways []transaction.Target) []transaction.Target {
+	all := slices.Clone(ways)
+	for _, t := range ways {
+		if way, ok := p.via("UDP", t.Remote); ok {
+			all = append(all, way)
+		}
+	}
+	return all
+}
+
 // found goes on with a branch whose name has been looked up; without an address it has failed.
 func (p *Proxy) found(f *fork, ways []transaction.Target, now time.Time, out *Output) {
 	if f.final == nil {
 		f.ways = ways
-		for _, t := range ways {
-			if way, ok := p.via("UDP", t.Remote); ok && f.large { // the same in section 18.1.1
-				f.ways = append(f.ways, way)
-			}
+		if f.large {
+			f.ways = p.orUDP(ways)
 		}
 		if len(f.ways) == 0 {
 			p.noWay(f)
@@ -229,7 +238,8 @@ func (p *Proxy) cancelForks(c *call, now time.Time, out *Output) {
 	}
 }
 
-// ack passes the ACK of a 2xx on, without state (section 16.6): within dialogs of this proxy's alone.
+// ack passes the ACK of a 2xx on, without state (section 16.6): within dialogs of this proxy's alone. Nothing repeats
+// it but its sender, so it goes where others have arrived: by UDP if the other end has just refused TCP.
 func (p *Proxy) ack(m *message.Message, now time.Time, out *Output) {
 	m = m.Clone()
 	by := p.preprocess(m)
@@ -239,10 +249,14 @@ func (p *Proxy) ack(m *message.Message, now time.Time, out *Output) {
 	}
 	g := p.ackGoal(m, &by, now)
 	copied, hop := p.forward(m, &g)
+	large := false
 	pass := func(ways []transaction.Target, now time.Time, out *Output) {
 		if len(ways) == 0 {
 			p.relayed[NoWay]++
 			return
+		}
+		if large {
+			ways = p.layer.Order(p.orUDP(ways[:1]), now)
 		}
 		p.sign(copied, p.loopCode(m), side{}, side{Target: ways[0]}, now)
 		out.Sends = append(out.Sends, transaction.Send{To: ways[0], Message: copied})
@@ -250,6 +264,7 @@ func (p *Proxy) ack(m *message.Message, now time.Time, out *Output) {
 	ways, transport := []transaction.Target{by.flow}, ""
 	if by.flow.Transport == "" || m.Has("Route") {
 		ways, transport = p.ways(&hop, len(copied.Append(nil)))
+		large = transport == "TCP" && !hop.Params.Has("transport")
 	}
 	if len(ways) > 0 || !p.lookUp(hop, transport, out, pass) {
 		pass(ways, now, out)

@@ -187,6 +187,9 @@ func (p *Proxy) Unreachable(to transaction.Target, now time.Time, out *Output) {
 	p.settle(now, out)
 }
 
+// Unopened notes that no connection to a target could be opened.
+func (p *Proxy) Unopened(to transaction.Target, now time.Time) { p.layer.Avoid(to, now) }
+
 // settle takes what the layer has told, until there is nothing more.
 func (p *Proxy) settle(now time.Time, out *Output) {
 	for len(out.Events) > 0 {

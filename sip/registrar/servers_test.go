@@ -125,3 +125,43 @@ func TestAcknowledgedByName(t *testing.T) {
 	}
 	r.empty()
 }
+
+// TestLargeAcknowledged goes by TCP, and when its sender repeats it by UDP, if nobody takes a connection (RFC 3261
+// section 18.1.1).
+func TestLargeAcknowledged(t *testing.T) {
+	for _, contact := range []string{"sip:bob@[2001:db8::2]", "sip:bob@example.net"} {
+		r := newRig(t)
+		r.bind("bob", "<sip:[2001:db8::2]>;expires=3600")
+		r.send(r.make("INVITE", bob, "1"), caller)
+		invite := r.got("INVITE", "2001:db8::2")
+		r.send(message.Reply(invite, 200, "OK", "b"), "[2001:db8::2]:5060")
+		r.told()
+		for _, want := range []string{"TCP", "TCP", "UDP", "TCP"} {
+			r.send(r.make("ACK", contact, "2", "X: "+strings.Repeat("x", 1300), "Route: "+invite.Get("Record-Route")), caller)
+			if len(r.named) > 0 {
+				r.p.Resolved(r.named[0].ID, []transaction.Target{{Transport: "TCP", Remote: netip.MustParseAddrPort("[2001:db8::2]:5060")}}, r.now, &r.out)
+				r.take()
+				r.named = nil
+			}
+			if len(r.inbox) != 1 || r.inbox[0].To.Transport != want {
+				t.Fatalf("%s by %s: %+v", contact, want, r.inbox)
+			}
+			to := r.inbox[0].To
+			v, _ := r.inbox[0].Message.Via()
+			if r.inbox = nil; v.Transport != want {
+				t.Errorf("%s in Via, want %s", v.Transport, want)
+			}
+			switch r.now.Sub(start) {
+			case 0: // the connection was good, and is gone
+				r.p.Unreachable(to, r.now, &r.out)
+				r.until(time.Second)
+			case time.Second:
+				r.p.Unopened(to, r.now)
+				r.until(2 * time.Second)
+			default:
+				r.until(2 * time.Minute)
+			}
+			r.told()
+		}
+	}
+}

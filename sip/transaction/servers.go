@@ -41,12 +41,13 @@ func (l *Layer) Others(v *Event, left []Target, now time.Time) (others []Target)
 		others = slices.DeleteFunc(slices.Clone(left), func(t Target) bool { return t.Remote == c.To.Remote })
 	}
 	if len(others) > 0 {
-		l.avoid(c.To, now)
+		l.Avoid(c.To, now)
 	}
 	return others
 }
 
-func (l *Layer) avoid(to Target, now time.Time) {
+// Avoid has a target that has failed come last for a while.
+func (l *Layer) Avoid(to Target, now time.Time) {
 	if len(l.avoided) >= maxAvoided {
 		maps.DeleteFunc(l.avoided, func(_ server, until time.Time) bool { return !until.After(now) })
 	}

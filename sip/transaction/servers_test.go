@@ -75,13 +75,13 @@ func TestAvoidedAreBounded(t *testing.T) {
 	to := udp
 	for range 2 * maxAvoided {
 		to.Remote = netip.AddrPortFrom(to.Remote.Addr().Next(), 5060)
-		w.layer.avoid(to, w.now)
+		w.layer.Avoid(to, w.now)
 	}
 	if n := len(w.layer.avoided); n != maxAvoided {
 		t.Errorf("%d are remembered", n)
 	}
 	w.now = w.now.Add(avoidFor)
-	w.layer.avoid(to, w.now)
+	w.layer.Avoid(to, w.now)
 	if n := len(w.layer.avoided); n != 1 {
 		t.Errorf("%d are remembered a minute later", n)
 	}

@@ -75,6 +75,7 @@ func (c *stream) dial() {
 	conn, err := c.connect()
 	if err != nil {
 		s.counters.unopened.Add(1)
+		s.r.do(func(p *registrar.Proxy, now time.Time, _ *registrar.Output) { p.Unopened(c.at, now) })
 		return
 	}
 	if !c.take(conn) {
