@@ -242,6 +242,7 @@ func (p *Proxy) cancelForks(c *call, now time.Time, out *Output) {
 // it but its sender, so it goes where others have arrived: by UDP if the other end has just refused TCP.
 func (p *Proxy) ack(m *message.Message, now time.Time, out *Output) {
 	m = m.Clone()
+	p.disown(m, p.origin.Remote.Addr())
 	by := p.preprocess(m)
 	if hops, there := m.MaxForwards(); !by.known || by.failed(m) || there && hops == 0 || p.loops(m) {
 		p.relayed[Unmatched]++

@@ -282,6 +282,7 @@ func (p *Proxy) request(s *transaction.Server, now time.Time, out *Output) {
 		return
 	}
 	m = m.Clone() // what is passed on; the transaction keeps what has come
+	p.disown(m, s.From.Remote.Addr())
 	by := p.preprocess(m)
 	if p.loops(m) {
 		p.answer(s, Loop, 482, "Loop Detected", out)
