@@ -24,16 +24,17 @@ type Client struct {
 	clock  peer.Clock
 	stats  Stats
 
-	running bool
-	native  bool // the host has native IPv6
-	state   State
-	local   netip.AddrPort // not valid: no IPv4
-	servers []Server
-	current int    // index into servers
-	ranks   []rank // of servers, by the same index
-	scout   scout
-	silence silence
-	why     Cause // of the next change of the address
+	running   bool
+	native    bool // the host has native IPv6
+	state     State
+	local     netip.AddrPort // not valid: no IPv4
+	servers   []Server
+	current   int    // index into servers
+	ranks     []rank // of servers, by the same index
+	scout     scout
+	silence   silence
+	reopening reopening
+	why       Cause // of the next change of the address
 
 	credential         credential
 	authenticated      bool // the server has proved to have our key
@@ -141,7 +142,8 @@ func (c *Client) Start(now time.Time, out *Out) {
 
 // Stop gives the address up and ends all work; Start begins again.
 func (c *Client) Stop(out *Out) {
-	c.lose(CauseStopped, out)
+	c.lose(CauseStopped, c.clock.Epoch, out)
+	c.reopening = reopening{}
 	c.idle(Initial)
 	c.tickPorts(c.clock.Epoch, out)
 	c.running = false
@@ -162,7 +164,7 @@ func (c *Client) SetServers(servers []Server, now time.Time, out *Out) {
 	if c.server() == inUse && c.state != Initial {
 		return
 	}
-	c.lose(CauseServersChanged, out)
+	c.lose(CauseServersChanged, now, out)
 	c.begin(now, out)
 }
 
@@ -175,7 +177,7 @@ func (c *Client) LocalChanged(local netip.AddrPort, broadcasts []netip.Addr, now
 	c.global.Broadcasts = slices.Clone(broadcasts)
 	switch {
 	case !local.IsValid():
-		c.lose(CauseNoIPv4, out)
+		c.lose(CauseNoIPv4, now, out)
 		c.idle(Initial)
 	case c.state == Qualified:
 		c.why = CauseLocalChanged
@@ -198,7 +200,7 @@ func (c *Client) NativeChanged(native bool, now time.Time, out *Out) {
 		out.Events = append(out.Events, Event{Kind: StandbyChanged, Standby: native, Address: c.address()})
 		return // nothing else: what was proved of server and peers still holds
 	case native:
-		c.lose(CauseNativeIPv6, out)
+		c.lose(CauseNativeIPv6, now, out)
 	}
 	c.begin(now, out)
 }

@@ -62,6 +62,7 @@ func (c *Client) handleAdvertisement(from netip.AddrPort, p *teredo.Packet, now 
 // since RFC 6081 section 3.1 keeps this mapping whatever the second answer says,
 // waiting would gain nothing.
 func (c *Client) qualify(prefix netip.Prefix, mapping netip.AddrPort, now time.Time, out *Out) {
+	asked, troubled, since := c.primary.confirm || c.primary.timely() > 1, c.troubled(), c.doubtAt(now)
 	c.primary.active = false
 	c.backoff, c.refused = 0, false
 	c.heardServer(now)
@@ -76,8 +77,12 @@ func (c *Client) qualify(prefix netip.Prefix, mapping netip.AddrPort, now time.T
 		if c.primary.confirm {
 			out.Events = append(out.Events, Event{Kind: Confirmed, Address: q.address, Mapping: mapping, Server: q.server})
 		}
+		if asked && (troubled || now.Sub(c.reopening.last) >= reopenPause) {
+			c.stillOurs(since, now, out)
+		}
 		return
 	}
+	same := c.last == q
 	e := Event{Kind: GotAddress, Address: q.address, Mapping: mapping, Server: q.server, MTU: teredo.MTU}
 	if c.state == Qualified {
 		e.Kind, e.Old, e.Cause = AddressChanged, c.last.address, CauseMappingChanged
@@ -94,6 +99,7 @@ func (c *Client) qualify(prefix netip.Prefix, mapping netip.AddrPort, now time.T
 	out.Events = append(out.Events, e)
 	c.examineNAT(now, out)
 	c.bindOwn(now, out)
+	c.regained(same, now, out)
 	c.discover(now, out)
 	c.startSearch(now, out)
 }
@@ -170,7 +176,7 @@ func (c *Client) serverFailed(now time.Time, out *Out) {
 		kind, cause, c.refused = ServerRefused, CauseKeyRefused, true
 	}
 	out.Events = append(out.Events, Event{Kind: kind, Server: c.server().Primary})
-	c.lose(cause, out)
+	c.lose(cause, now, out)
 	if c.current++; c.current < len(c.servers) {
 		c.begin(now, out)
 		return
@@ -191,10 +197,11 @@ func (c *Client) serverFailed(now time.Time, out *Out) {
 func (c *Client) waiting() bool { return c.state == OffLine || c.state == Refused }
 
 // lose gives the address up, if there is one.
-func (c *Client) lose(cause Cause, out *Out) {
+func (c *Client) lose(cause Cause, now time.Time, out *Out) {
 	if c.state != Qualified {
 		return
 	}
+	c.keepOpenings(now)
 	c.idle(Initial)
 	c.resetInterval(out)
 	c.forgetPeers()
