@@ -135,8 +135,8 @@ func (a *authenticator) secret(c *digest.Credentials, who *account) (ha1 string,
 	case who == nil:
 		return "", false
 	case c.Algorithm != digest.AKAv1MD5:
-		ha1, ok = who.HA1[c.Algorithm]
-		return ha1, ok
+		ha1, ok = who.HA1[c.Algorithm] // an account may have more than are offered
+		return ha1, ok && slices.Contains(a.algorithms, c.Algorithm)
 	case who.Milenage == nil:
 		return "", false
 	}

@@ -190,6 +190,32 @@ func TestChallenges(t *testing.T) {
 	}
 }
 
+// TestAlgorithms takes no answer by a digest that is not offered, whichever the account has, from a reload on.
+func TestAlgorithms(t *testing.T) {
+	s := settings(t)
+	e := engine(t)
+	p := newPhone(t, e, "alice")
+	p.algorithm = digest.MD5
+	c := p.challenged()
+	s.Algorithms = []digest.Algorithm{digest.SHA256}
+	if err := e.Reconfigure(s); err != nil {
+		t.Fatal(err)
+	}
+	if r := p.answer(&c, 1, "Contact: <sip:a>"); r.Status != 401 || refused(e) != "bad_credentials 1" {
+		t.Errorf("a challenge of before: %s\n%s", refused(e), r)
+	}
+	p.algorithm = digest.SHA256
+	c = p.challenged()
+	c.Algorithm = digest.MD5
+	if r := p.answer(&c, 1, "Contact: <sip:a>"); r.Status != 401 || refused(e) != "bad_credentials 2" {
+		t.Errorf("another algorithm than the challenge's: %s\n%s", refused(e), r)
+	}
+	c.Algorithm = digest.SHA256
+	if r := p.answer(&c, 1, "Contact: <sip:a>"); r.Status != 200 {
+		t.Errorf("the one that is offered:\n%s", r)
+	}
+}
+
 // sim is a terminal with a SIM.
 type sim struct {
 	*phone
