@@ -113,9 +113,12 @@ func (c *Client) receiveFromRelay(e *peer.Entry, from netip.AddrPort, p *teredo.
 	case !proof && !teredo.IsBubble(p.IPv6) && !c.welcome(e, at) && !c.aboutOurs(p.IPv6, at):
 		c.drop(Unsolicited)
 		return
-	case !c.mayAnswerStranger(origin.Addr(), at):
+	case !c.mayAnswerRelay(origin, proof, at):
 		c.drop(RateLimited)
 		return
+	}
+	if proof {
+		c.relays.prove(origin)
 	}
 	source := p.IPv6.Src()
 	if teredo.IsBubble(p.IPv6) {
@@ -131,6 +134,16 @@ func (c *Client) receiveFromRelay(e *peer.Entry, from netip.AddrPort, p *teredo.
 	}
 	c.sendPlain(origin, source, out)
 	c.accept(e, p.IPv6, out)
+}
+
+// mayAnswerRelay limits the answers to what relays send by way of the server. What brings
+// back the nonce of a test counts as an answer to a peer, and a proved relay has some for
+// itself; else those that forge a relay's address could cut this client off it.
+func (c *Client) mayAnswerRelay(origin netip.AddrPort, proof bool, at peer.Instant) bool {
+	if proof && c.answers.Allow(answersLimit, c.clock.Time(at)) {
+		return true
+	}
+	return c.relays.mayAnswer(origin, at) || c.mayAnswerStranger(origin.Addr(), at)
 }
 
 // isOwn reports whether a is the mapped or local address and port of this client.

@@ -219,6 +219,7 @@ func (c *Client) receiveFromNative(e *peer.Entry, from netip.AddrPort, p packet.
 		return
 	}
 	if c.proves(e, p) {
+		c.relays.prove(from)
 		c.trust(e, from, at, out)
 		return
 	}

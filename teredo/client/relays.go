@@ -4,6 +4,7 @@ package client
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/isthmus-net/isthmus/teredo/peer"
 )
@@ -11,6 +12,10 @@ import (
 // relayMemory is how long the answer to a relay's bubble counts: as long as the
 // relay repeats it.
 const relayMemory = maxAttempts * retryInterval
+
+// relayPause is the time between two answers that one proved relay has for itself. It
+// repeats bubbles more slowly.
+const relayPause = 500 * time.Millisecond
 
 // relays remembers to which relays a bubble was answered lately. A relay takes
 // nothing from behind a symmetric NAT before it has that answer, so data sent on
@@ -22,6 +27,45 @@ type relays struct {
 		at     peer.Instant
 	}
 	next int // the one to be overwritten
+
+	// proved are the relays that a test has proved last, and when each was answered:
+	// the answers for them are counted apart from those for strangers, who may forge
+	// any number of packets from a relay's network, or from the relay itself.
+	proved [32]struct {
+		origin   netip.AddrPort
+		answered peer.Instant
+	}
+	nextProved int
+}
+
+// prove records that the nonce of a test came back by the relay at origin.
+func (r *relays) prove(origin netip.AddrPort) {
+	if r.findProved(origin) >= 0 {
+		return
+	}
+	p := &r.proved[r.nextProved]
+	p.origin, p.answered = origin, never(0)
+	r.nextProved = (r.nextProved + 1) % len(r.proved)
+}
+
+// mayAnswer reports whether the relay at origin is a proved one that has an answer left,
+// and takes it.
+func (r *relays) mayAnswer(origin netip.AddrPort, now peer.Instant) bool {
+	i := r.findProved(origin)
+	if i < 0 || now.Sub(r.proved[i].answered) < relayPause {
+		return false
+	}
+	r.proved[i].answered = now
+	return true
+}
+
+func (r *relays) findProved(origin netip.AddrPort) int {
+	for i := range r.proved {
+		if r.proved[i].origin == origin {
+			return i
+		}
+	}
+	return -1
 }
 
 // note records that a bubble from source of the relay at origin is answered now.
