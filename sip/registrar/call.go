@@ -22,6 +22,7 @@ type call struct {
 	answered  bool // a final response has gone back
 	accepted  bool // and it was a 2xx
 	cancelled bool // no further target is tried
+	rung      int  // provisional responses that have gone back
 }
 
 // fork is one branch of a call.
@@ -37,6 +38,7 @@ type fork struct {
 	left    bool // by the callee, who is called elsewhere instead
 	loop    string
 	rings   transaction.Timer // Timer C
+	taken   int               // 2xx that have come
 }
 
 func forkOf(c *transaction.Client) *fork {

@@ -90,3 +90,50 @@ func TestAmplification(t *testing.T) {
 		}
 	}
 }
+
+// TestRelayedAmplification bounds what an INVITE brings a forged source that never acknowledges: how often the callee
+// rings, refuses or accepts, which he repeats himself.
+func TestRelayedAmplification(t *testing.T) {
+	const request = "INVITE sip:bob@example.com SIP/2.0\r\nv:SIP/2.0/UDP a;branch=z9hG4bKx\r\nf:<sip:a@b>;tag=1\r\nt:<sip:bob@example.com>\r\ni:1\r\nCSeq:1 INVITE\r\n\r\n"
+	for _, tt := range []struct {
+		name  string
+		play  func(r *rig, answer func(status int))
+		count int
+		most  float64
+	}{
+		{"a refusal", func(_ *rig, answer func(int)) { answer(486) }, 5, 6.8},
+		{"a refusal that rang", func(_ *rig, answer func(int)) { answer(180); answer(486) }, 6, 8.1},
+		{"a call that is taken", func(r *rig, answer func(int)) {
+			answer(180)
+			for range 11 {
+				answer(200)
+			}
+		}, 6, 8.1},
+		{"one that rings and rings", func(_ *rig, answer func(int)) {
+			for range 100 {
+				answer(180)
+			}
+			answer(486)
+		}, 21, 28.3},
+	} {
+		m, f := message.Parse([]byte(request))
+		if f != nil {
+			t.Fatal(f)
+		}
+		r := newRig(t)
+		r.bind("bob", "<sip:[2001:db8::2]>;expires=3600")
+		r.send(m, caller)
+		invite := r.inbox[1].Message
+		tt.play(r, func(status int) { r.send(message.Reply(invite, status, "Reason", "b"), "[2001:db8::2]:5060") })
+		r.until(60e9)
+		count, octets := 0, 0
+		for _, one := range r.inbox {
+			if one.To.Remote.Addr().String() == "2001:db8::1" {
+				count, octets = count+1, octets+len(one.Message.Append(nil))
+			}
+		}
+		if ratio := float64(octets) / float64(len(request)); count != tt.count || ratio > tt.most {
+			t.Errorf("%s: %d messages, %.2f of the request, want %d and %.2f at most", tt.name, count, ratio, tt.count, tt.most)
+		}
+	}
+}

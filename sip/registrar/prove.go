@@ -29,6 +29,7 @@ func (p *Proxy) allowed(s *transaction.Server, m *message.Message, now time.Time
 		p.answer(s, ForeignTarget, 403, "Forbidden", out)
 		return false
 	}
+	s.Spare() // its network asks for proof
 	return true
 }
 
@@ -73,6 +74,7 @@ func (p *Proxy) proved(s *transaction.Server, m *message.Message, now time.Time,
 	inside := p.local(&target) && !m.Has("Route")
 	ours := p.Engine.settings.serves(from.URI.Host) || p.directory.byAOR[caller] != nil
 	if inside && !(ours && p.settings.Prove) {
+		s.Spare()
 		return true
 	}
 	v := p.auth.authenticate(m, "Proxy-Authorization", &p.directory, now)

@@ -34,7 +34,7 @@ func (p *Proxy) response(e *transaction.Event, now time.Time, out *Output) {
 		if f.client.Waiting() {
 			p.layer.SetTimer(&f.rings, now.Add(p.settings.TimerC))
 		}
-		if m.Status > 100 && !c.answered {
+		if c.rung++; m.Status > 100 && !c.answered && c.within(c.rung, sparedRings) {
 			c.server.Respond(m, now, &out.Output)
 		}
 		return
@@ -59,9 +59,25 @@ func (p *Proxy) response(e *transaction.Event, now time.Time, out *Output) {
 	p.advance(c, now, out)
 }
 
+// What goes to a sender who is spared: provisional responses to a call, and 2xx of a branch, which its callee repeats
+// until there is an ACK.
+const (
+	sparedRings   = 16
+	sparedAccepts = 4
+)
+
+// within reports whether a response goes back whose callee has sent so many: by UDP, whoever proves nothing may have
+// forged his source, and gets what a caller needs, and little more.
+func (c *call) within(sent, bound int) bool {
+	return sent <= bound || !c.server.Spared() || c.server.From.Reliable()
+}
+
 // accept sends a 2xx to INVITE back at once, each of them, and cancels what is still open.
 func (p *Proxy) accept(c *call, f *fork, m *message.Message, now time.Time, out *Output) {
 	p.end(f, m)
+	if f.taken++; !c.within(f.taken, sparedAccepts) {
+		return
+	}
 	if refused := c.answered && !c.accepted; refused { // the transaction would send nothing more
 		out.Sends = append(out.Sends, transaction.Send{To: c.server.From, Message: m})
 		return

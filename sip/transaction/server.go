@@ -12,6 +12,9 @@ import (
 // tryingAfter is when an INVITE without a response gets 100 (RFC 3261 section 17.2.1).
 const tryingAfter = 200 * time.Millisecond
 
+// sparedRepeats is how often a refusal is repeated to a sender who is spared: after 0.5, 1.5 and 3.5 s.
+const sparedRepeats = 3
+
 // Server is the transaction of a request that has come.
 type Server struct {
 	Request *message.Message
@@ -19,13 +22,22 @@ type Server struct {
 	// User is whatever the user of the layer wants to find there.
 	User any
 
-	layer  *Layer
-	key    string
-	source netip.Prefix
-	state  state
-	times  times
-	last   *message.Message // the last response
+	layer   *Layer
+	key     string
+	source  netip.Prefix
+	state   state
+	times   times
+	last    *message.Message // the last response
+	spared  bool
+	repeats int // of a refusal, by Timer G
 }
+
+// Spare bounds what goes to a sender who has proved nothing, for whoever forged the source of an INVITE would have
+// its refusal sent eleven times to somebody else, who never acknowledges it (RFC 3261 section 17.2.1).
+func (s *Server) Spare() { s.spared = true }
+
+// Spared reports whether the sender is spared.
+func (s *Server) Spared() bool { return s.spared }
 
 // request finds the transaction of a request, or begins one (section 17.2.3).
 func (l *Layer) request(m *message.Message, from Target, now time.Time, out *Output) {
@@ -153,6 +165,9 @@ func (s *Server) due(now time.Time, out *Output) {
 		s.layer.stats.Repeated++
 		s.Repeat(out)
 		t.again(now, s.layer.settings.T2)
+		if s.repeats++; s.spared && s.repeats >= sparedRepeats {
+			t.repeat = time.Time{}
+		}
 		s.layer.schedule(t)
 	}
 }

@@ -43,6 +43,7 @@ func TestInvited(t *testing.T) {
 			w.handle(request(w.t, "ACK", branch), udp) // the transaction is gone
 		}, "0 request!, 0.1 486, 0.6 486, 1.6 486, 7 ack!"},
 		{"a refusal without an ACK", udp, func(w *world, s *Server) { w.until(1); w.respond(s, 486) }, "0 request!, 0.2 100, " + repeated + ", 33 timeout!"},
+		{"a refusal without an ACK, of a spared sender", udp, func(w *world, s *Server) { s.Spare(); w.until(1); w.respond(s, 486) }, "0 request!, 0.2 100, 1 486, 1.5 486, 2.5 486, 4.5 486, 33 timeout!"},
 		{"a refusal over TCP", tcp, func(w *world, s *Server) {
 			w.respond(s, 486)
 			w.until(1)
