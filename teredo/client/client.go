@@ -40,6 +40,7 @@ type Client struct {
 	authenticated      bool // the server has proved to have our key
 	refused            bool // a server of this round refused our key
 	primary, secondary solicitation
+	comparison         comparison    // by secondary
 	retryAt            time.Time     // of OffLine and Refused
 	backoff            time.Duration // likewise
 	lastServer         time.Time     // last packet from the server (RFC 4380 section 5.2)

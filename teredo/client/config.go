@@ -34,6 +34,10 @@ const (
 	firstBackoff = time.Second // off-line wait; doubles
 	lastBackoff  = time.Minute
 
+	// Between two rounds of questions to a secondary address that does not answer.
+	firstComparison = 30 * time.Second // doubles
+	lastComparison  = 10 * time.Minute
+
 	// establishedFor is how long a peer counts as contacted since the host last
 	// sent to it: what a NAT or firewall must grant an idle TCP connection (RFC
 	// 5382 REQ-5, RFC 6092 REC-35), since a shorter time would cut such

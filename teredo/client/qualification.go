@@ -117,7 +117,7 @@ func (c *Client) makeAddress(q qualification) netip.Addr {
 func (c *Client) examineNAT(now time.Time, out *Out) {
 	c.nat = kindOfNAT(c.local, c.last.mapping)
 	c.withdrawAll() // the way to peers may be another, see toward
-	c.secondary.active = false
+	c.secondary.active, c.comparison = false, comparison{}
 	if second := c.server().Secondary; second.IsValid() && c.nat.Mapping != NoNAT {
 		c.solicit(&c.secondary, second, now, out)
 		return
@@ -125,9 +125,45 @@ func (c *Client) examineNAT(now time.Time, out *Out) {
 	c.tellNAT(out)
 }
 
+// comparison is when the secondary address is asked again that did not answer. As long as
+// the kind of NAT is unknown, what a symmetric one needs is not done (RFC 6081 section 5.3),
+// and a few lost packets must not decide that for as long as the address holds.
+type comparison struct {
+	pause time.Duration
+	at    time.Time // zero: never
+}
+
+// postpone gives the comparison up for now. A missing secondary is no fault: the kind of
+// NAT stays unknown meanwhile.
+func (c *Client) postpone(now time.Time, out *Out) {
+	c.secondary.active = false
+	p := &c.comparison
+	if p.pause == 0 {
+		c.tellNAT(out)
+	}
+	p.pause = min(max(2*p.pause, firstComparison), lastComparison)
+	p.at = now.Add(c.share(p.pause))
+}
+
+// tickComparison asks the secondary address again when that is due.
+func (c *Client) tickComparison(now time.Time, out *Out) {
+	if at := c.nextComparison(); !at.IsZero() && !now.Before(at) {
+		c.comparison.at = time.Time{}
+		c.solicit(&c.secondary, c.server().Secondary, now, out)
+	}
+}
+
+// nextComparison is when tickComparison has something to do; zero is never.
+func (c *Client) nextComparison() time.Time {
+	if c.state != Qualified || !c.server().Secondary.IsValid() {
+		return time.Time{}
+	}
+	return c.comparison.at
+}
+
 // compare takes the mapping that the secondary address sees.
 func (c *Client) compare(mapping netip.AddrPort, out *Out) {
-	c.secondary.active = false
+	c.secondary.active, c.comparison = false, comparison{}
 	c.withdrawAll()
 	c.nat.Mapping = EndpointDependent
 	if mapping == c.last.mapping {
@@ -159,11 +195,10 @@ func (c *Client) tickQualification(now time.Time, out *Out) {
 		if s.sent < c.cfg.Attempts {
 			c.resolicit(s, now, out)
 		} else {
-			// A missing secondary is no fault: the kind of NAT stays unknown.
-			s.active = false
-			c.tellNAT(out)
+			c.postpone(now, out)
 		}
 	}
+	c.tickComparison(now, out)
 	c.maintain(now, out)
 	c.tickWatch(now, out)
 }
@@ -222,5 +257,5 @@ func (c *Client) nextQualification() (next time.Time) {
 	if c.state == Qualified && !c.primary.active {
 		next = earlier(next, c.refreshAt())
 	}
-	return earlier(next, c.nextWatch())
+	return earlier(earlier(next, c.nextComparison()), c.nextWatch())
 }
