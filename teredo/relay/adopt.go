@@ -24,6 +24,15 @@ func (r *Relay) Review(now time.Time) (left int) {
 // Forget forgets all trusted peers.
 func (r *Relay) Forget() { r.forgetIf(func(*[16]byte, peer.Ref) bool { return true }) }
 
+// Resumed reports that the host has slept, for as long as its steady clock stood still: all
+// that was heard before is older by that time than it looks. It forgets the trusted peers
+// and the bindings that are no longer valid then (RFC 4380 section 5.2.4).
+func (r *Relay) Resumed(slept time.Duration, now time.Time) {
+	at := r.clock.At(now)
+	r.forgetIf(func(_ *[16]byte, ref peer.Ref) bool { return ref.Age(at)+slept >= r.cfg.PeerTimeout })
+	r.carriage.bindings.expire(at.Add(slept))
+}
+
 func (r *Relay) forgetIf(which func(*[16]byte, peer.Ref) bool) {
 	r.forgetIn(0, r.hot.Buckets(), which)
 }

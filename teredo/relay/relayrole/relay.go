@@ -143,6 +143,7 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	}
 	group.Go(func() error { r.loop.RunTimer(ctx); return nil })
 	group.Go(func() error { return r.sayAlive(ctx) })
+	group.Go(func() error { r.watchSleep(ctx); return nil })
 	defer context.AfterFunc(ctx, func() { r.endPorts(ctx) })()
 	r.fast.Start(ctx)
 	r.dropSpare()
@@ -255,6 +256,24 @@ func (r *Relay) changed(c port.Change) {
 	if err := r.look(); err != nil {
 		r.log.Warn("the host's addresses changed but cannot be read; the old ones stay in use", "error", err)
 	}
+}
+
+// watchSleep tells the engine when the host wakes, until ctx is done.
+func (r *Relay) watchSleep(ctx context.Context) {
+	sleeps, err := port.WatchSleep(ctx)
+	if err != nil {
+		r.log.Warn("a sleep of this host will not be noticed: clients heard before are taken for reachable for half a minute", "error", err)
+		return
+	}
+	for s := range sleeps {
+		r.awake(s)
+	}
+}
+
+// awake is called when the host has slept.
+func (r *Relay) awake(s port.Sleep) {
+	r.log.Info("awake again", "slept", s.Slept)
+	r.loop.Do(func(now time.Time, _ *packet.Batch) { r.engine.Resumed(s.Slept, now) })
 }
 
 // look reads the host's addresses and gives them to the engine.
