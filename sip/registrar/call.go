@@ -22,6 +22,7 @@ type call struct {
 	answered  bool // a final response has gone back
 	accepted  bool // and it was a 2xx
 	cancelled bool // no further target is tried
+	known     bool // of a dialog of this proxy's
 	rung      int  // provisional responses that have gone back
 }
 
@@ -189,7 +190,11 @@ func (p *Proxy) launch(f *fork, now time.Time, out *Output) {
 	to, m := f.ways[0], f.request.Clone()
 	f.ways = f.ways[1:]
 	p.sign(m, f.loop, side{f.call.origin, f.call.flow}, side{to, f.flow}, now)
-	client, err := p.layer.Start(m, to, 0, now, &out.Output)
+	var client *transaction.Client
+	err := transaction.ErrFull
+	if p.room(f.call) {
+		client, err = p.layer.Start(m, to, 0, now, &out.Output)
+	}
 	if err != nil {
 		p.relayed[Overloaded]++
 		p.end(f, message.Reply(f.call.server.Request, 503, "Service Unavailable", ""))
@@ -204,6 +209,20 @@ func (p *Proxy) launch(f *fork, now time.Time, out *Output) {
 		f.rings.Fire = func(now time.Time, out *transaction.Output) { client.Cancel(client.To, now, out) }
 		p.layer.SetTimer(&f.rings, now.Add(p.settings.TimerC))
 	}
+}
+
+// room reports whether a branch may begin: the last quarter of what the proxy may send at a time is for dialogs and
+// CANCEL, and none of the second half for strangers, whose calls have several branches.
+func (p *Proxy) room(c *call) bool {
+	_, clients := p.layer.Len()
+	most := p.settings.Transactions.Clients
+	switch {
+	case c.known:
+		return true
+	case c.server.Spared() && p.settings.NextHop == "":
+		return clients < most-most/2
+	}
+	return clients < transaction.AllButQuarter(most)
 }
 
 // end notes what has become of a branch.

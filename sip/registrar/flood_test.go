@@ -4,7 +4,10 @@ package registrar
 
 import (
 	"fmt"
+	"net/netip"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
 )
@@ -40,6 +43,61 @@ func TestOverload(t *testing.T) {
 		r.send(r.make("OPTIONS", bob, fmt.Sprint(i)), caller)
 	}
 	r.expect("three", "OPTIONS :2, 503 :1, 503 :1")
+}
+
+// TestStrangersLeaveRoom keeps half of all places from who proves nothing, and the last quarter for what goes on with a
+// call that there is, and for REGISTER.
+func TestStrangersLeaveRoom(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*ProxySettings)
+	}{
+		{"requests that have come", func(p *ProxySettings) { p.Transactions.Servers = 8 }},
+		{"requests that were sent", func(p *ProxySettings) { p.Transactions.Clients = 8 }},
+	} {
+		r := newRig(t, func(_ *Settings, p *ProxySettings) {
+			p.Trusted = []netip.Prefix{netip.MustParsePrefix("2001:db8::8/128")}
+			tt.change(p)
+		})
+		r.bind("bob", "<sip:[2001:db8::2]>")
+		refused := func(from string, begin, end int) (n int) {
+			for i := begin; i < end; i++ {
+				r.send(r.make("INVITE", bob, fmt.Sprint(i)), from)
+				if got := r.told(); !strings.Contains(got, "INVITE :2") {
+					n++
+				}
+			}
+			return n
+		}
+		r.send(r.make("INVITE", bob, "0"), caller)
+		invite := r.got("INVITE", "2001:db8::2")
+		if n := refused(caller, 1, 10); n != 6 {
+			t.Errorf("%s: of ten strangers' calls %d are refused, want 6", tt.name, n)
+		}
+		if n := refused("[2001:db8::8]:5060", 10, 20); n != 8 {
+			t.Errorf("%s: of ten others then %d are refused, want 8", tt.name, n)
+		}
+		r.send(r.make("BYE", "sip:[2001:db8::2]", "bye", "Route: "+invite.Get("Record-Route")), caller)
+		r.expect(tt.name+", BYE", "BYE :2")
+		r.send(message.Reply(invite, 180, "Ringing", "b"), "[2001:db8::2]:5060")
+		r.told()
+		r.send(r.make("CANCEL", bob, "0"), caller)
+		r.expect(tt.name+", CANCEL", "200 :1, CANCEL :2")
+		r.until(time.Second)
+		r.told()
+	}
+	r := newRig(t, func(_ *Settings, p *ProxySettings) { p.Transactions.Servers = 4 })
+	r.bind("bob", "<sip:[2001:db8::2]>")
+	for i := range 10 {
+		r.send(r.make("INVITE", bob, fmt.Sprint(i)), caller)
+	}
+	r.told()
+	r.send(newPhone(t, r.p.Engine, "bob").request(), caller)
+	r.expect("REGISTER", "401 :1")
+	r.empty()
+	if n := r.p.layer.Spared(); n != 0 {
+		t.Errorf("%d are spared, and there are none", n)
+	}
 }
 
 // FuzzProxy sends requests to nobody but those that are registered here.

@@ -64,6 +64,17 @@ func (p *Proxy) inward(m *message.Message) bool {
 	return first.URI.Host == next.Host || err == nil && p.trusts(a)
 }
 
+// hosts reports whether there is room for a request of somebody who proves nothing: half of all is for others. If
+// not, it has answered.
+func (p *Proxy) hosts(s *transaction.Server, out *Output) bool {
+	if n := p.settings.Transactions.Servers; p.layer.Spared() >= n-n/2 {
+		p.answer(s, Overloaded, 503, "Service Unavailable", out, message.Header{Name: "Retry-After", Value: "10"})
+		return false
+	}
+	s.Spare()
+	return true
+}
+
 // proved reports whether the one who sends a request may have it passed on: to addresses of record
 // here everybody may, unless he gives himself out for one who has an account; elsewhere only who
 // has one. If not, it has answered (RFC 3261 section 22.3).
@@ -74,8 +85,7 @@ func (p *Proxy) proved(s *transaction.Server, m *message.Message, now time.Time,
 	inside := p.local(&target) && !m.Has("Route")
 	ours := p.Engine.settings.serves(from.URI.Host) || p.directory.byAOR[caller] != nil
 	if inside && !(ours && p.settings.Prove) {
-		s.Spare()
-		return true
+		return p.hosts(s, out)
 	}
 	v := p.auth.authenticate(m, "Proxy-Authorization", &p.directory, now)
 	switch {

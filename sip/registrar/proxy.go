@@ -91,7 +91,22 @@ func NewProxy(s Settings, p ProxySettings, random io.Reader) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Proxy{Engine: e, settings: p, layer: transaction.New(p.Transactions), waiting: waiting{}, lookups: map[uint64]func([]transaction.Target, time.Time, *Output){}}, nil
+	proxy := &Proxy{Engine: e, settings: p, layer: transaction.New(p.Transactions), waiting: waiting{}, lookups: map[uint64]func([]transaction.Target, time.Time, *Output){}}
+	proxy.layer.Reserved = proxy.continues
+	return proxy, nil
+}
+
+// continues reports whether a request goes on with what there is: it ends or changes a call, or keeps somebody
+// reachable. When new calls fill all other places, calls that are there still end.
+func (p *Proxy) continues(m *message.Message) bool {
+	switch m.Method {
+	case "CANCEL":
+		return true
+	case "REGISTER":
+		return p.onward(m) == ""
+	}
+	by := p.preprocess(m.Clone())
+	return by.known
 }
 
 func (s *ProxySettings) check() error {

@@ -37,6 +37,10 @@ type Layer struct {
 	timers   timerqueue.Queue[*Timer] // of transactions and of what the user waits for
 	started  uint64                   // clients until now, which orders them
 	stats    Stats
+	spared   int // servers
+
+	// Reserved reports whether a request may take one of the last quarter of Settings.Servers; nil: all may.
+	Reserved func(*message.Message) bool
 }
 
 // Stats counts what a layer has done.
@@ -59,6 +63,9 @@ func (l *Layer) Reconfigure(s Settings) { l.settings = s }
 
 // Len returns how many transactions there are.
 func (l *Layer) Len() (servers, clients int) { return len(l.servers), len(l.clients) }
+
+// Spared returns how many servers have senders that are spared.
+func (l *Layer) Spared() int { return l.spared }
 
 // Stats returns the counters.
 func (l *Layer) Stats() Stats { return l.stats }

@@ -34,7 +34,12 @@ type Server struct {
 
 // Spare bounds what goes to a sender who has proved nothing, for whoever forged the source of an INVITE would have
 // its refusal sent eleven times to somebody else, who never acknowledges it (RFC 3261 section 17.2.1).
-func (s *Server) Spare() { s.spared = true }
+func (s *Server) Spare() {
+	if !s.spared && s.state != terminated {
+		s.spared = true
+		s.layer.spared++
+	}
+}
 
 // Spared reports whether the sender is spared.
 func (s *Server) Spared() bool { return s.spared }
@@ -66,7 +71,7 @@ func (l *Layer) request(m *message.Message, from Target, now time.Time, out *Out
 func (l *Layer) begin(m *message.Message, key string, from Target, now time.Time, out *Output) {
 	source := area(from.Remote.Addr())
 	switch {
-	case len(l.servers) >= l.settings.Servers:
+	case len(l.servers) >= l.settings.Servers, len(l.servers) >= AllButQuarter(l.settings.Servers) && l.Reserved != nil && !l.Reserved(m):
 		l.stats.Overloads++
 	case l.sources[source] >= l.settings.PerSource:
 		l.stats.SourceOverloads++
@@ -86,6 +91,9 @@ func (l *Layer) begin(m *message.Message, key string, from Target, now time.Time
 	}
 	out.event(Event{Kind: Overload, Message: m, From: from})
 }
+
+// AllButQuarter is what of a bound is not reserved.
+func AllButQuarter(n int) int { return n - n/4 }
 
 // Cancelled is the transaction that a CANCEL is about (section 9.2); nil: there is none.
 func (l *Layer) Cancelled(cancel *message.Message) *Server {
@@ -201,6 +209,9 @@ func (s *Server) end() {
 	s.state = terminated
 	s.layer.StopTimer(&s.times.timer)
 	delete(s.layer.servers, s.key)
+	if s.spared {
+		s.layer.spared--
+	}
 	if s.layer.sources[s.source]--; s.layer.sources[s.source] == 0 {
 		delete(s.layer.sources, s.source)
 	}
