@@ -5,6 +5,7 @@ package registrar
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,6 +30,53 @@ func TestCrossing(t *testing.T) {
 	r.expect("on", "BYE 192.0.2.2")
 	r.send(r.make("BYE", "sip:carol@[2001:db8::1]", "3", "Route: "+routes[0]+", "+routes[1]), "192.0.2.2:5060")
 	r.expect("and back", "BYE :1")
+}
+
+// TestSecureRoutes keeps to TLS what is sips, on each side that has TLS, in the dialog as well (section 16.6, number 4).
+func TestSecureRoutes(t *testing.T) {
+	const udp, tls, secure = "sip: 5060 ", "sip: 5061 tls", "sips: 5061 "
+	for _, tt := range []struct {
+		name, uri, contact, transport string
+		want                          []string
+	}{
+		{"sips by TLS", "sips:bob@[2001:db8::2]", "sips:bob@[2001:db8::2]", "TLS", []string{secure}},
+		{"sips by UDP", "sips:bob@[2001:db8::2]", "sips:bob@[2001:db8::2]", "UDP", []string{secure, udp}},
+		{"sip by TLS", bob, "sip:bob@[2001:db8::2];transport=tls", "TLS", []string{tls}},
+		{"sip by TLS to a contact of sips", bob, "sips:bob@[2001:db8::2]", "TLS", []string{secure}},
+		{"sip by UDP", bob, "sip:bob@[2001:db8::2]", "UDP", []string{udp}},
+	} {
+		r := newRig(t, func(_ *Settings, p *ProxySettings) {
+			p.Listeners = append(p.Listeners, Listener{"TLS", netip.MustParseAddrPort("[2001:db8::5]:5061")})
+			p.Trusted = []netip.Prefix{netip.MustParsePrefix("2001:db8::1/128")}
+		})
+		r.bind("bob", "<"+tt.contact+">")
+		from := target(caller)
+		if tt.transport == "TLS" {
+			from.Transport, from.Local = "TLS", netip.MustParseAddrPort("[2001:db8::5]:5061")
+		}
+		r.p.Handle(r.make("INVITE", tt.uri, "1"), from, r.now, &r.out)
+		r.take()
+		var got []string
+		invite := r.got("INVITE", "2001:db8::2")
+		for _, value := range invite.All("Record-Route") {
+			a, err := message.ParseAddress(value)
+			transport, _ := a.URI.Params.Get("transport")
+			if got = append(got, fmt.Sprintf("%s: %d %s", a.URI.Scheme, a.URI.Port, transport)); err != nil || !r.p.own(&a.URI) {
+				t.Errorf("%s: %s is not of this proxy, %v", tt.name, value, err)
+			}
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+		r.told()
+		bye := r.make("BYE", tt.contact, "2")
+		for _, value := range slices.Backward(invite.All("Record-Route")) {
+			bye.Add("Route", value)
+		}
+		r.p.Handle(bye, from, r.now, &r.out)
+		r.take()
+		r.expect(tt.name+", in the dialog", "BYE :2")
+	}
 }
 
 // TestStrictRouters gives and takes routes as they do (sections 16.4 and 16.6, number 6).

@@ -204,15 +204,27 @@ func (p *Proxy) sign(m *message.Message, loop string, from, to side, now time.Ti
 
 // recordRoute puts one route on top, or two where family or transport differ on both sides, or where
 // one of them is a connection: that of the side that the request goes to is on top (RFC 6157 section
-// 3.1.1, RFC 5658).
+// 3.1.1, RFC 5658). Where the request goes on by sips, so does the dialog on each side that has TLS (RFC 3261 section
+// 16.6, number 4).
 func (p *Proxy) recordRoute(m *message.Message, from, to side) {
 	sides := []side{to}
 	if from.Transport != to.Transport || from.Local.Addr().Is4() != to.Local.Addr().Is4() || from.flow != nil || to.flow != nil {
 		sides = []side{from, to}
 	}
 	for _, one := range sides {
-		m.Prepend("Record-Route", route(one.Target, p.token(forDialog, m.CallID(), one.flow)))
+		u := route(one.Target, p.token(forDialog, m.CallID(), one.flow))
+		if one.Transport == "TLS" && goesSecurely(m) {
+			u.Scheme, u.Params = "sips", u.Params.Without("transport")
+		}
+		m.Prepend("Record-Route", message.Address{URI: u}.String())
 	}
+}
+
+// goesSecurely reports whether the target of a request, or the first proxy on its way, is one of sips.
+func goesSecurely(m *message.Message) bool {
+	u, _ := message.ParseURI(m.URI)
+	first, _ := message.ParseAddress(m.Get("Route"))
+	return u.Scheme == "sips" || first.URI.Scheme == "sips"
 }
 
 // keepPath has requests for a terminal come by this proxy, which knows the way (RFC 3327 section 5.2,
@@ -222,17 +234,17 @@ func (p *Proxy) keepPath(m *message.Message, from, to transaction.Target) {
 	if err != nil || len(m.All("Via")) != 1 {
 		return
 	}
-	m.Prepend("Path", route(to, p.token(forTerminal, "", p.packFlow(from, &contact.URI)), "ob"))
+	u := route(to, p.token(forTerminal, "", p.packFlow(from, &contact.URI)))
+	u.Params = u.Params.WithBare("ob")
+	m.Prepend("Path", message.Address{URI: u}.String())
 }
 
 // route is one to a listener of this proxy.
-func route(at transaction.Target, user string, params ...string) string {
+func route(at transaction.Target, user string) message.URI {
 	u := message.URI{Scheme: "sip", User: user, Host: at.Local.Addr().String(), Port: at.Local.Port()}
 	if at.Transport != "UDP" {
 		u.Params = u.Params.With("transport", strings.ToLower(at.Transport))
 	}
-	for _, bare := range append([]string{"lr"}, params...) {
-		u.Params = u.Params.WithBare(bare)
-	}
-	return message.Address{URI: u}.String()
+	u.Params = u.Params.WithBare("lr")
+	return u
 }
