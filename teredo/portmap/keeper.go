@@ -26,6 +26,9 @@ type Keeper struct {
 	Log  *slog.Logger
 	// Report is told each outcome: what was reserved, or why nothing is.
 	Report func(m Mapping, err error)
+	// Doubts, if not nil, says that the gateway may have been restarted and have forgotten
+	// the port, or have come back: it is asked again before its time.
+	Doubts <-chan struct{}
 }
 
 // keeping is the state of a run.
@@ -35,6 +38,7 @@ type keeping struct {
 	gateway gateway // of mapping; nil: none
 	mapping Mapping
 	retry   time.Duration
+	tried   time.Time // the last time
 }
 
 // Run reserves the port of the last target received and keeps it reserved. It
@@ -56,6 +60,13 @@ func (k *Keeper) Run(ctx context.Context, targets <-chan Target) {
 			}
 			s.release()
 			s.target, s.retry = next, 0
+		case <-k.Doubts:
+			if wait := s.doubtWait(time.Now()); wait != 0 {
+				if wait > 0 {
+					timer.Reset(wait)
+				}
+				continue
+			}
 		case <-timer.C:
 		}
 		if wait := s.attempt(ctx); wait > 0 {
@@ -66,6 +77,14 @@ func (k *Keeper) Run(ctx context.Context, targets <-chan Target) {
 	}
 }
 
+// doubtWait is how long a doubt has to wait; negative is for ever, for want of a target.
+func (s *keeping) doubtWait(now time.Time) time.Duration {
+	if !s.target.valid() {
+		return -1
+	}
+	return max(s.tried.Add(s.target.limits().doubt).Sub(now), 0)
+}
+
 // attempt reserves the port, or reserves it again, and returns after what time to
 // do so the next time; 0 is never.
 func (s *keeping) attempt(ctx context.Context) (wait time.Duration) {
@@ -73,6 +92,7 @@ func (s *keeping) attempt(ctx context.Context) (wait time.Duration) {
 		s.Report(Mapping{}, ErrNoGateway)
 		return 0
 	}
+	s.tried = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, s.target.limits().reserve)
 	defer cancel()
 	var err error

@@ -20,11 +20,13 @@ type times struct {
 	reserve time.Duration
 	// release bounds giving a port back, since someone waits for the end.
 	release time.Duration
+	// doubt is the shortest time between a try and one for a doubt.
+	doubt time.Duration
 }
 
 var usual = times{
 	search: searchWait + 500*time.Millisecond, repeat: 400 * time.Millisecond, preference: 200 * time.Millisecond,
-	request: 2 * time.Second, question: time.Second, reserve: 10 * time.Second, release: 2 * time.Second,
+	request: 2 * time.Second, question: time.Second, reserve: 10 * time.Second, release: 2 * time.Second, doubt: time.Minute,
 }
 
 // limits are those of a target.

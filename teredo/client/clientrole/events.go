@@ -66,6 +66,7 @@ func (c *Client) applyEvents(ctx context.Context) error {
 
 // apply makes one event true for the host, and tells people.
 func (c *Client) apply(e client.Event) error {
+	c.ports.heed(e)
 	if e.Kind == client.GotAddress || e.Kind == client.AddressLost {
 		// While it has an address, peers that are gone must not hold up what is for others.
 		if err := c.conn.Refusals(e.Kind == client.AddressLost); err != nil && !errors.Is(err, port.ErrClosed) {

@@ -32,6 +32,8 @@ type portMapping struct {
 	targets chan portmap.Target // holds the last one that was not taken yet
 	first   chan struct{}       // closed with the first outcome
 	once    sync.Once
+	doubts  chan struct{} // for the keeper
+	doubted bool          // events said so, see heed; theirs alone
 
 	mu     sync.Mutex // guards what follows
 	last   PortMappingStatus
@@ -52,8 +54,8 @@ type PortMappingStatus struct {
 }
 
 func newPortMapping(c *Client) *portMapping {
-	p := &portMapping{client: c, targets: make(chan portmap.Target, 1), first: make(chan struct{}), failed: map[string]uint64{}}
-	p.keeper = portmap.Keeper{File: portMappingFile(&c.cfg), Log: c.log, Report: p.report}
+	p := &portMapping{client: c, targets: make(chan portmap.Target, 1), first: make(chan struct{}), doubts: make(chan struct{}, 1), failed: map[string]uint64{}}
+	p.keeper = portmap.Keeper{File: portMappingFile(&c.cfg), Log: c.log, Report: p.report, Doubts: p.doubts}
 	switch c.cfg.PortMapping {
 	case PortMappingUPnP:
 		p.keeper.Methods = []portmap.Method{portmap.UPnP}
@@ -105,6 +107,32 @@ func (p *portMapping) follow(e port.Egress, local uint16) {
 	default:
 	}
 	p.targets <- t
+}
+
+// heed takes an event of the engine. Where the server was silent and answers again, or sees
+// another mapping, the gateway may have been restarted and have forgotten the port, which
+// would be noticed only when it is reserved again (RFC 6886 section 3.7).
+func (p *portMapping) heed(e client.Event) {
+	if p == nil {
+		return
+	}
+	switch e.Kind {
+	case client.Doubted, client.AddressLost:
+		p.doubted = true
+		return
+	case client.AddressChanged:
+	case client.Confirmed, client.GotAddress:
+		if !p.doubted {
+			return
+		}
+	default:
+		return
+	}
+	p.doubted = false
+	select {
+	case p.doubts <- struct{}{}:
+	default:
+	}
 }
 
 // report takes an outcome of the keeper.

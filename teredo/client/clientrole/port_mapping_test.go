@@ -16,6 +16,7 @@ import (
 	"github.com/isthmus-net/isthmus/internal/port"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/role/roletest"
+	"github.com/isthmus-net/isthmus/teredo/client"
 	"github.com/isthmus-net/isthmus/teredo/portmap"
 )
 
@@ -122,6 +123,43 @@ func TestPortMappingFollows(t *testing.T) {
 	c.ports.follow(port.Egress{}, 3551)
 	if got := <-c.ports.targets; got.Local.IsValid() || got.Gateway.IsValid() {
 		t.Errorf("target without a route: %+v", got)
+	}
+}
+
+// Events that may mean a restart of the gateway have it asked again; those of a start, and
+// answers that no doubt preceded, do not.
+func TestPortMappingHeedsEvents(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		events []client.EventKind
+		asked  bool
+	}{
+		{"start", []client.EventKind{client.GotAddress, client.NATDetermined}, false},
+		{"asked and answered at once", []client.EventKind{client.GotAddress, client.Confirmed}, false},
+		{"doubted and confirmed", []client.EventKind{client.Doubted, client.Confirmed}, true},
+		{"still in doubt", []client.EventKind{client.Doubted}, false},
+		{"confirmed once more", []client.EventKind{client.Doubted, client.Confirmed, client.Confirmed}, true},
+		{"lost and back", []client.EventKind{client.AddressLost, client.WentOffLine, client.GotAddress}, true},
+		{"another mapping", []client.EventKind{client.AddressChanged}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, _ := newClient(t, withPortMapping(PortMappingAuto))
+			for _, kind := range tt.events {
+				c.ports.heed(client.Event{Kind: kind})
+			}
+			if asked := len(c.ports.doubts) > 0; asked != tt.asked {
+				t.Errorf("asked %v", asked)
+			}
+		})
+	}
+	c, _ := newClient(t, withPortMapping(PortMappingAuto))
+	for _, kind := range []client.EventKind{client.Doubted, client.Confirmed} {
+		if err := c.apply(client.Event{Kind: kind}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(c.ports.doubts) == 0 {
+		t.Error("the events of the engine do not get there")
 	}
 }
 
