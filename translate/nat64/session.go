@@ -62,7 +62,8 @@ func (e *Engine) make6(c *call, k *state.Key6, status state.Status, s *state.Ses
 		if r := e.bind(c, in, &b); r != none {
 			return r
 		}
-		r, again := e.add(c, &b, k.Peer, k.PeerPort, k.Prefix, status, s)
+		n := state.Fresh{Peer: k.Peer, PeerPort: k.PeerPort, Prefix: k.Prefix, Status: status, Stamp: c.at}
+		r, again := e.add(c, &b, n, s)
 		if !again {
 			return r
 		}
@@ -80,7 +81,8 @@ func (e *Engine) make4(c *call, b *state.Binding, k *state.Key4, status state.St
 	if !ok {
 		return Reason(translate.ReasonNonGlobal)
 	}
-	r, again := e.add(c, b, k.Peer, k.PeerPort, prefix, status, s)
+	n := state.Fresh{Peer: k.Peer, PeerPort: k.PeerPort, Prefix: prefix, Status: status, Stamp: c.at, FromIPv4: true}
+	r, again := e.add(c, b, n, s)
 	if again {
 		return NoBinding // it ended at this moment
 	}
@@ -107,12 +109,11 @@ func (e *Engine) prefixFor(b *state.Binding, peer [4]byte) (uint8, bool) {
 }
 
 // add makes a session of a binding. again asks to begin again.
-func (e *Engine) add(c *call, b *state.Binding, peer [4]byte, port uint16, prefix uint8, status state.Status, s *state.Session) (r Reason, again bool) {
-	n := state.Fresh{Peer: peer, PeerPort: port, Prefix: prefix, Status: status, Stamp: c.at}
-	if e.pool.has(netip.AddrFrom4(peer)) {
+func (e *Engine) add(c *call, b *state.Binding, n state.Fresh, s *state.Session) (r Reason, again bool) {
+	if e.pool.has(netip.AddrFrom4(n.Peer)) {
 		n.Flags = state.Slow // another client: packets are turned round here
 	}
-	if e.detouring() && status == state.V4Init && b.ClientPort == ftpControl {
+	if e.detouring() && n.Status == state.V4Init && b.ClientPort == ftpControl {
 		n.Flags |= state.Detoured
 	}
 	for range maxRetries {
@@ -133,17 +134,20 @@ func (e *Engine) add(c *call, b *state.Binding, peer [4]byte, port uint16, prefi
 			return Busy, true
 		default:
 			e.table.Reap(b)
-			return e.noSession(c, b, outcome), false
+			return e.noSession(c, b, outcome, n.FromIPv4), false
 		}
 	}
 	return Busy, false
 }
 
-// noSession names what a session was refused for.
-func (e *Engine) noSession(c *call, b *state.Binding, outcome state.Outcome) Reason {
+// noSession names what a session was refused for. That a client has reached its limit is
+// reported only where it has, not where IPv4 hosts have reached their part of it.
+func (e *Engine) noSession(c *call, b *state.Binding, outcome state.Outcome, fromIPv4 bool) Reason {
 	switch outcome {
 	case state.SessionLimit:
-		e.reach(c, b.Client, SessionLimit)
+		if !fromIPv4 {
+			e.reach(c, b.Client, SessionLimit)
+		}
 		return SessionLimit
 	case state.TableFull:
 		return SessionsFull

@@ -175,7 +175,7 @@ func Defaults() Settings {
 			Quarantine:     2 * time.Minute,
 		},
 		Limits: Limits{
-			ClientSessions:        65536,
+			ClientSessions:        16384,
 			ClientBlocks:          4,
 			StoredSYNs:            1024,
 			StoredSYNsSource:      128,

@@ -221,6 +221,47 @@ func TestUDPZeroChecksumIsComputed(t *testing.T) {
 		pkt{src: server6, dst: clientA, proto: udpProto, hop: 63, payload: udpMsg(53, 1500, 7)})
 }
 
+// TestFloodFromIPv4 floods a bound port by forged sources: what clients open finds room all
+// the same (RFC 6888 REQ-4).
+func TestFloodFromIPv4(t *testing.T) {
+	flood := func(b *bench, port uint16) (passed int) {
+		for i := range 2 * testSizes.Sessions {
+			p := pkt{src: netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}).String(), dst: poolIP, proto: udpProto, payload: udpMsg(99, port, 4)}
+			if out := b.in(p); len(out) == 1 && out[0][0]>>4 == 6 {
+				passed++
+			}
+		}
+		return passed
+	}
+	t.Run("a client's limit", func(t *testing.T) {
+		b := engine(t, func(s *Settings) { s.Limits.ClientSessions = 100 })
+		port := b.openUDP(clientA, 1500, server6)
+		if n := flood(b, port); n != 49 {
+			t.Errorf("%d packets passed, want 49", n)
+		}
+		if told := b.events(LimitReached); len(told) != 0 {
+			t.Errorf("it is reported that the client has reached a limit: %+v", told)
+		}
+		for i := range uint16(50) {
+			b.openUDP(clientA, 1501+i, server6)
+		}
+		b.in(pkt{src: clientA, dst: server6, proto: udpProto, payload: udpMsg(1499, 53, 4)})
+		if n := b.Stats().Dropped[SessionLimit]; n != uint64(2*testSizes.Sessions-49+1) {
+			t.Errorf("%d packets were dropped for the limit", n)
+		}
+	})
+	t.Run("the table", func(t *testing.T) {
+		b := engine(t, func(s *Settings) { s.Limits.ClientSessions = 0 })
+		port := b.openUDP(clientA, 1500, server6)
+		if n, want := flood(b, port), testSizes.Sessions*3/4-1; n != want {
+			t.Errorf("%d packets passed, want %d", n, want)
+		}
+		for i := range uint16(testSizes.Sessions / 4) {
+			b.openUDP(clientB, 1500+i, server6)
+		}
+	})
+}
+
 // TestFilterOfManySessions: filtering finds a peer behind any number of later ones, and searches
 // all of them for no stranger.
 func TestFilterOfManySessions(t *testing.T) {

@@ -34,6 +34,40 @@ func TestSessionLimit(t *testing.T) {
 	r.expect(outward(state.UDP, 5000, 5), To4Forwarded)
 }
 
+// What anybody may send from the IPv4 side leaves half of a client's sessions, and a quarter
+// of the table, to those that clients open.
+func TestSessionsOfTheIPv4SideAreFewer(t *testing.T) {
+	r := newFlowRig(t, someSizes)
+	c := r.client(flowHost, 5)
+	r.expect(outward(state.UDP, 5000, 1), To4Forwarded)
+	bound := r.session(outward(state.UDP, 5000, 1)).PoolPort
+	r.expect(inward(state.UDP, bound, 2), To6Forwarded)
+	r.expect(inward(state.UDP, bound, 3), To6Forwarded)
+	r.expect(inward(state.UDP, bound, 4), Reason(nat64ReasonREASON_SESSION_LIMIT))
+	r.expect(inward(state.UDP, bound, 3), To6Forwarded)
+	r.expect(outward(state.UDP, 5000, 4), To4Forwarded)
+	r.expect(outward(state.UDP, 5000, 5), To4Forwarded)
+	r.expect(outward(state.UDP, 5000, 6), Reason(nat64ReasonREASON_SESSION_LIMIT))
+
+	r.table.SetSessionLimit(&c, 0)
+	room := someSizes.Sessions - someSizes.Sessions/4
+	for i := range 2 * someSizes.Sessions {
+		r.run(inward(state.UDP, bound, uint16(1000+i)), 1)
+	}
+	flooded := r.table.Counts().Sessions
+	if flooded > room || flooded < room*7/8 {
+		t.Fatalf("%d sessions, want %d", flooded, room)
+	}
+	r.expect(inward(state.UDP, bound, 999), Reason(nat64ReasonREASON_SESSIONS_FULL))
+	// Some buckets of an index are full, where the engine would make room.
+	for i := range someSizes.Sessions / 4 {
+		r.run(outward(state.UDP, 5000, uint16(20000+i)), 1)
+	}
+	if n := r.table.Counts().Sessions - flooded; n < someSizes.Sessions/8 {
+		t.Errorf("the client got %d sessions of the %d that are left", n, someSizes.Sessions/4)
+	}
+}
+
 // A lock that is held is not waited for.
 func TestLocksThatAreHeld(t *testing.T) {
 	r := newFlowRig(t, someSizes)

@@ -76,7 +76,7 @@ func slabs(z state.Sizes) (list []fastpath.Slab) {
 }
 
 // nat64Version is NAT64_SETTINGS_VERSION of bpf/nat64_settings.h; a test compares.
-const nat64Version = 2
+const nat64Version = 3
 
 // shape puts into words what tables are made for.
 func (cfg *Config) shape() string {
@@ -120,7 +120,7 @@ func (n *Path) placeCursors(m *ebpf.Map) error {
 	words := (n.config.Sizes.Sessions + 63) / 64
 	for i := range cursors {
 		at := uint32(words * i / cores)
-		cursors[i] = nat64Nat64Cursor{Session: at, Binding: at}
+		cursors[i] = nat64Nat64Cursor{Session: at, Session4: at, Binding: at}
 	}
 	if err := m.Put(uint32(0), cursors); err != nil {
 		return fmt.Errorf("cannot prepare the fast path: %w", err)

@@ -56,10 +56,12 @@ type nat64IndexBucket struct {
 }
 
 type nat64Nat64Cursor struct {
-	_       structs.HostLayout
-	Session uint32
-	Binding uint32
-	Drawn   uint64
+	_        structs.HostLayout
+	Session  uint32
+	Session4 uint32
+	Binding  uint32
+	Unused   uint32
+	Drawn    uint64
 }
 
 type nat64Nat64Features struct {

@@ -54,15 +54,22 @@ func (t *Table) takeBinding() (i uint32, ok bool) {
 	return i, ok
 }
 
-// takeSession does the same for sessions.
-func (t *Table) takeSession() (i uint32, ok bool) {
-	if t.noSession {
+// takeSession does the same for sessions. Those that packets of the IPv4 side make have the
+// first three quarters of the records alone: anybody can send such packets, and what clients
+// open must find room (RFC 6888 REQ-4).
+func (t *Table) takeSession(fromIPv4 bool) (i uint32, ok bool) {
+	used, from := t.sessionsUsed, &t.free6
+	if fromIPv4 {
+		n := used.size - used.size/4
+		used, from = bitmap{used.words[:(n+63)/64], n}, &t.free4
+	}
+	if from.none {
 		return 0, false
 	}
-	if i, ok = t.sessionsUsed.take(t.sessionHint); ok {
-		t.sessionHint = i
+	if i, ok = used.take(from.hint); ok {
+		from.hint = i
 	}
-	t.noSession = !ok
+	from.none = !ok
 	return i, ok
 }
 
@@ -115,10 +122,10 @@ func (t *Table) NewSession(b *Binding, n Fresh, s *Session) Outcome {
 		}
 		return Found
 	}
-	if !t.charge(b.Subscriber) {
+	if !t.charge(b.Subscriber, n.FromIPv4) {
 		return SessionLimit
 	}
-	i, ok := t.takeSession()
+	i, ok := t.takeSession(n.FromIPv4)
 	if !ok {
 		t.refund(b.Subscriber)
 		return TableFull
@@ -140,6 +147,9 @@ type Fresh struct {
 	Status   Status
 	Flags    Flags
 	Stamp    uint32
+	// FromIPv4 says that a packet of the IPv4 side makes it, which no client has asked for:
+	// it gets none of what is left for clients.
+	FromIPv4 bool
 }
 
 // publishSession fills a record, enters it into the indexes and puts it first into its
@@ -181,13 +191,17 @@ func (t *Table) chain(owner, i uint32) {
 	atomic.StoreUint32(head, i+1)
 }
 
-// charge counts a session of a client; false when it has as many as it may.
-func (t *Table) charge(owner uint32) bool {
+// charge counts a session of a client; false when it has as many as it may. The second half
+// is for those that the client opens itself.
+func (t *Table) charge(owner uint32, fromIPv4 bool) bool {
 	if owner == 0 {
 		return true
 	}
 	c := &t.subscribers[owner-1]
 	n, limit := atomic.AddUint32(&c.sessions, 1), atomic.LoadUint32(&c.sessionLimit)
+	if fromIPv4 {
+		limit -= limit / 2
+	}
 	if limit != 0 && n > limit {
 		t.refund(owner)
 		return false

@@ -126,6 +126,43 @@ func TestSessionLimit(t *testing.T) {
 	table.check(t)
 }
 
+// TestSessionsOfTheIPv4Side: half of a client's sessions and a quarter of the table are for
+// those that clients open.
+func TestSessionsOfTheIPv4Side(t *testing.T) {
+	z := small
+	z.Sessions = 100
+	table, _ := open(t, z)
+	s := table.subscribe(t, 1, first4, 5)
+	b := table.bind(t, &s, 1, 2000)
+	port := uint16(0)
+	fill := func(fromIPv4 bool, want int, refused Outcome) {
+		t.Helper()
+		for n := 0; ; n++ {
+			port++
+			var made Session
+			fresh := Fresh{Peer: peer4, PeerPort: port, Status: Opened, FromIPv4: fromIPv4}
+			switch o := table.NewSession(&b, fresh, &made); {
+			case o != Made && (o != refused || n != want):
+				t.Fatalf("from IPv4 %v: %s after %d sessions; want %s after %d", fromIPv4, o, n, refused, want)
+			case o != Made:
+				return
+			}
+		}
+	}
+	fill(true, 3, SessionLimit)
+	fill(false, 2, SessionLimit)
+	table.SetSessionLimit(&s, 0)
+	fill(true, 70, TableFull)
+	fill(true, 0, TableFull)
+	fill(false, 25, TableFull)
+	table.check(t)
+	var last Session
+	if !table.View(0, &last) || table.End(&last) != Made {
+		t.Fatal("no session ends")
+	}
+	fill(true, 1, TableFull)
+}
+
 // TestFullTable uses up all records, and gives what it could not use back.
 func TestFullTable(t *testing.T) {
 	z := small
@@ -147,7 +184,7 @@ func TestFullTable(t *testing.T) {
 	if o := table.NewBinding(&s, Inside{client(1, 99), 2000, UDP}, Wish{}, 0, &y); o != TableFull {
 		t.Errorf("binding beyond the table: %s", o)
 	}
-	if !table.noSession || !table.noBinding {
+	if !table.free6.none || !table.noBinding {
 		t.Error("the next packet looks for a free record again")
 	}
 	table.check(t)

@@ -30,7 +30,7 @@ func (t *Table) bury(s *Session) {
 	t.refund(atomic.LoadUint32(&t.bindings[s.Binding].subscriber))
 	t.dirty.mark(s.Index)
 	t.sessionsUsed.give(s.Index)
-	t.noSession = false
+	t.free6.none, t.free4.none = false, false
 }
 
 // unchain takes a session out of its binding's chain.

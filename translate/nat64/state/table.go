@@ -21,15 +21,22 @@ type Table struct {
 	sessionsUsed, bindingsUsed, dirty, ports bitmap
 
 	// What this side alone needs, and rebuilds from the records.
-	numbers                  map[[4]byte]uint32 // of addresses
-	pool                     [][]PortRange      // by number of an address
-	leases                   []uint32           // by number of a block: index + 1 of its subscriber
-	leased                   int                // how many of them have one
-	freeSubscribers          []uint32
-	sessionHint, bindingHint uint32 // the record taken last
-	noSession, noBinding     bool   // none was free, and none has ended since
-	feed                     Feed
-	visited                  Session // by HasPeer, whom packets call
+	numbers         map[[4]byte]uint32 // of addresses
+	pool            [][]PortRange      // by number of an address
+	leases          []uint32           // by number of a block: index + 1 of its subscriber
+	leased          int                // how many of them have one
+	freeSubscribers []uint32
+	bindingHint     uint32 // the record taken last
+	noBinding       bool   // none was free, and none has ended since
+	free6, free4    search // the same of sessions, by the side that makes them
+	feed            Feed
+	visited         Session // by HasPeer, whom packets call
+}
+
+// search is where free records are looked for.
+type search struct {
+	hint uint32 // the record taken last
+	none bool   // none was free, and none has ended since
 }
 
 // Sizes returns the table's sizes.

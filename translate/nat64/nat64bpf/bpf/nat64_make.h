@@ -13,70 +13,10 @@
 #define ISTHMUS_NAT64_MAKE_H
 
 #include "nat64_pool.h"
-#include "nat64_table.h"
+#include "nat64_records.h"
 #include "siphash.h"
 
 INLINE u64 refuse(u32 reason) { return (u64)reason << 32; }
-
-/* Free records. */
-
-#define SCAN_WORDS 64
-
-/*
- * Takes a free record, near the one that this core took last: a cursor of its own keeps
- * cores apart. The daemon looks through all of a table that seems full here. A word is
- * chosen and looked at in a function of its own, or the verifier would follow each way
- * through all of them.
- */
-#define TAKE_RECORD(name, map, cursor, records) \
-	GLOBAL u32 name##_in(u32 at) \
-	{ \
-		u32 words = (head.records + 63) / 64; \
-		at = at < words ? at : at % words; \
-		u64 *word = bpf_map_lookup_elem(&map, &at); \
-		u64 free = word ? ~READ_ONCE(*word) : 0; \
-		if (!word || !free) \
-			return 0; \
-		u32 bit = lowest_bit(free), index = at * 64 + bit; \
-		return index < head.records && take_bit(word, bit) ? index + 1 : 0; \
-	} \
-	GLOBAL u32 name(void) \
-	{ \
-		u32 zero = 0; \
-		struct nat64_cursor *c = bpf_map_lookup_elem(&cursors, &zero); \
-		if (!c) \
-			return 0; \
-		for (u32 i = 0; i < SCAN_WORDS; i++) { \
-			u32 number = name##_in(c->cursor + i); \
-			if (number) { \
-				c->cursor = (number - 1) / 64; \
-				return number; \
-			} \
-		} \
-		c->cursor += SCAN_WORDS; \
-		return 0; \
-	}
-
-TAKE_RECORD(take_session, sessions_used, session, sessions)
-TAKE_RECORD(take_binding, bindings_used, binding, bindings)
-
-GLOBAL int give_session(u32 number)
-{
-	u32 index = number - 1, at = index / 64;
-	u64 *word = bpf_map_lookup_elem(&sessions_used, &at);
-	if (word)
-		clear_bit(word, index);
-	return 0;
-}
-
-GLOBAL int give_binding(u32 number)
-{
-	u32 index = number - 1, at = index / 64;
-	u64 *word = bpf_map_lookup_elem(&bindings_used, &at);
-	if (word)
-		clear_bit(word, index);
-	return 0;
-}
 
 /* Ports. */
 
@@ -297,12 +237,17 @@ INLINE u64 fill_session(const struct tuple *t, struct binding *b, u32 binding, u
 	return refuse(REASON_SESSIONS_FULL);
 }
 
-/* Counts a session of a binding's subscriber; 0 when that has as many as it may. */
-INLINE int count_session(struct subscriber *s)
+/*
+ * Counts a session of a binding's subscriber; 0 when that has as many as it may. The second
+ * half is for those that the client opens itself.
+ */
+INLINE int count_session(struct subscriber *s, u32 from_ipv4)
 {
 	if (!s)
 		return 1; /* the operator's own bindings may have as many as they want */
 	u32 limit = READ_ONCE(s->session_limit);
+	if (from_ipv4)
+		limit -= limit / 2;
 	if (__sync_fetch_and_add(&s->sessions, 1) < limit || !limit)
 		return 1;
 	__sync_fetch_and_add(&s->sessions, -1);
@@ -356,9 +301,9 @@ INLINE u64 session_locked(struct tuple *t, struct binding *b, u32 binding, u64 f
 	struct subscriber *s = bpf_map_lookup_elem(&subscribers, &subscriber);
 	if (s && is_guarded(s))
 		return refuse(REASON_NO_CLIENT);
-	if (!count_session(s))
+	if (!count_session(s, any))
 		return refuse(REASON_SESSION_LIMIT);
-	number = take_session();
+	number = any ? take_session4() : take_session();
 	u64 made = number ? fill_session(t, b, binding, number, fresh) : refuse(REASON_SESSIONS_FULL);
 	if (!(u32)made) {
 		if (number)

@@ -12,7 +12,7 @@
 #include "nat64_layout.h"
 #include "translate_settings.h"
 
-#define NAT64_SETTINGS_VERSION 2
+#define NAT64_SETTINGS_VERSION 3
 
 /*
  * Why a packet met its verdict. Each reason has one verdict: those of one verdict stand
@@ -167,7 +167,9 @@ struct nat64_features {
  */
 struct nat64_cursor {
 	u32 session;
+	u32 session4; /* for those of the IPv4 side */
 	u32 binding;
+	u32 unused;
 	u64 drawn;
 };
 
