@@ -102,8 +102,7 @@ func (e *Engine) mayAmend(r Ref, others []Ref, to *Amendment) error {
 			return ErrSeveral
 		}
 	}
-	_, waiting := e.changes[x.session]
-	if waiting || s.request != 0 || e.peers.at(s.peer).paths[pathControl].waiting+len(others) >= maxOutstanding {
+	if e.changing(x.session, s) || e.peers.at(s.peer).paths[pathControl].waiting+len(others) >= maxOutstanding {
 		return ErrBusy
 	}
 	return nil

@@ -11,17 +11,18 @@ import (
 // change is what this node asks an SGSN to change of a context (TS 29.060 section 7.3.3).
 type change struct {
 	context handle
-	qos     gtp.QoS // not of Indicate
+	qos     gtp.QoS // not of indicate, nor of limits, whose profile is that of when the request leaves
 	// indicate tells that the node that has the user plane did not know the context, so
 	// that the SGSN gives it another (TS 23.060 section 9.2.3.5).
 	indicate bool
 	limits   bool // what the settings allow has changed, and so may other contexts of the session
+	again    bool // they have changed since: in the end all contexts of the session are looked at
 	tries    int
 	at       time.Duration // when it is asked for again, while no request is on its way
 }
 
 // SetQoS asks the SGSNs of the contexts that match for another profile; contexts of version
-// 0 and those that an earlier change waits for are left out. It returns how many were
+// 0 and those that an earlier order waits for are left out. It returns how many were
 // asked. A context has the profile of its SGSN's answer.
 func (e *Engine) SetQoS(sel Selection, q gtp.QoS, now time.Time, out *Output) (n int) {
 	c := e.begin(now, out)
@@ -36,22 +37,52 @@ func (e *Engine) SetQoS(sel Selection, q gtp.QoS, now time.Time, out *Output) (n
 // requalifyGap is the time between two requests of a reload that has changed profiles.
 const requalifyGap = time.Second / 500
 
-// startChange sends an Update Request, unless a request is on its way.
+// startChange sends an Update Request, unless a session has to wait for that.
 func (e *Engine) startChange(h handle, to change, c call) bool {
 	s := e.sessions.at(h)
-	if _, waiting := e.changes[h]; waiting || s.request != 0 || s.version == gtp.V0 || s.marked(markReleasing) {
+	if e.changing(h, s) || s.marked(markReleasing) {
 		return false
 	}
+	_, to.again = e.changes[h] // what a reload has left to do is done afterwards
 	return e.sendChange(h, to, c)
 }
 
+// changing reports whether a session has a request on its way, or waits with one that cannot be found again
+// from its profiles, as those of a reload can, which may wait for minutes.
+func (e *Engine) changing(h handle, s *session) bool {
+	queued, waiting := e.changes[h]
+	return s.request != 0 || waiting && !queued.limits
+}
+
+// changeDue asks for a change that has waited, if it is one still.
+func (e *Engine) changeDue(h handle, s *session, c call) {
+	to, waiting := e.changes[h]
+	if !waiting || s.request != 0 || to.at > c.at {
+		return
+	}
+	if u := e.contexts.at(to.context); to.limits && e.grantable(s, u) == u.qos {
+		e.endChange(h, c)
+		return
+	}
+	if !e.sendChange(h, to, c) {
+		delete(e.changes, h)
+	}
+}
+
+// sendChange sends an Update Request, which a GGSN has in version 1 alone (TS 09.60 section 7.5.3).
 func (e *Engine) sendChange(h handle, to change, c call) bool {
-	s := e.sessions.at(h)
+	s, u := e.sessions.at(h), e.contexts.at(to.context)
+	if s.version == gtp.V0 {
+		return false
+	}
 	m := &e.scratch.update
-	*m = gtp.UpdateRequest{NSAPI: e.contexts.at(to.context).nsapi}
-	if to.indicate {
+	*m = gtp.UpdateRequest{NSAPI: u.nsapi}
+	switch {
+	case to.indicate:
 		m.DirectTunnelFlags = gtp.Some(gtp.FlagErrorIndication)
-	} else {
+	case to.limits:
+		m.QoS = gtp.Some(e.grantable(s, u))
+	default:
 		m.QoS = gtp.Some(to.qos)
 	}
 	r := e.send(s.peer, e.peers.at(s.peer), pathControl, gtp.Header{TEID: s.peerTEID}, m, h, 0, c)
@@ -94,19 +125,30 @@ func (e *Engine) changeLater(h handle, c call) {
 
 // endChange forgets a change, done or not.
 func (e *Engine) endChange(h handle, c call) {
-	done := e.changes[h]
+	done, s := e.changes[h], e.sessions.at(h)
 	delete(e.changes, h)
-	if done.limits {
-		e.changeLimits(h, e.sessions.at(h), e.contexts.at(done.context).next, c.at+requalifyGap)
+	switch {
+	case done.again:
+		e.changeLimits(h, s, s.first, c.at+requalifyGap)
+	case done.limits:
+		e.changeLimits(h, s, e.contexts.at(done.context).next, c.at+requalifyGap)
 	}
-	e.schedule(h, e.sessions.at(h), c)
+	e.schedule(h, s, c)
 }
 
-// dropChange forgets a change, and the request for it, whose context ends.
-func (e *Engine) dropChange(h handle, s *session) {
-	delete(e.changes, h)
+// dropChange ends a change, and the request for it, whose context has left its session.
+func (e *Engine) dropChange(h handle, s *session, c call) {
 	if s.request != 0 && e.requests.at(s.request).kind == gtp.TypeUpdateRequest {
 		e.endRequest(s.request)
+	}
+	e.endChange(h, c)
+}
+
+// rerouted ends an Indicate that waits when the SGSN has given the context another end by itself meanwhile: it
+// would take away that one.
+func (e *Engine) rerouted(x handle, u *pdpContext, to handle, teid uint32, c call) {
+	if e.changes[u.session].indicate && e.changes[u.session].context == x && (u.user != to || u.peerTEID != teid) {
+		e.endChange(u.session, c)
 	}
 }
 

@@ -167,7 +167,10 @@ func (e *Engine) requalify(c call) {
 		for x := s.first; x != 0; x = e.contexts.at(x).next {
 			e.police(s, e.contexts.at(x))
 		}
-		if _, waiting := e.changes[h]; !waiting && e.changeLimits(h, s, s.first, at) {
+		if to, waiting := e.changes[h]; waiting {
+			to.again = true
+			e.changes[h] = to
+		} else if e.changeLimits(h, s, s.first, at) {
 			e.schedule(h, s, c)
 			at += requalifyGap
 		}
@@ -181,9 +184,8 @@ func (e *Engine) changeLimits(h handle, s *session, x handle, at time.Duration) 
 		return false
 	}
 	for ; x != 0; x = e.contexts.at(x).next {
-		u := e.contexts.at(x)
-		if q := e.grantable(s, u); !u.fixed && q != u.qos {
-			e.changes[h] = change{context: x, qos: q, limits: true, at: at}
+		if u := e.contexts.at(x); !u.fixed && e.grantable(s, u) != u.qos {
+			e.changes[h] = change{context: x, limits: true, at: at}
 			return true
 		}
 	}

@@ -168,14 +168,14 @@ func (e *Engine) end(h handle, why End, c call) {
 	e.tell(c, ContextDeleted, h, why)
 	e.lastRecord(h, why, c)
 	e.stats.Ended[why]++
-	if e.changes[sh].context == h {
-		e.dropChange(sh, s)
-	}
 	at := &s.first
 	for *at != h {
 		at = &e.contexts.at(*at).next
 	}
 	*at = x.next
+	if s.first != 0 && e.changes[sh].context == h {
+		e.dropChange(sh, s, c)
+	}
 	e.ended.add(endedOf(s.version, tidOf(s, x.nsapi), x.teid, uint16(x.teid)), c.at)
 	e.late.add(x, e.patience())
 	delete(e.contextsOf(s.marks), tidOf(s, x.nsapi))

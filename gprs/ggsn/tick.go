@@ -99,11 +99,7 @@ func (e *Engine) sessionDue(h handle, c call) {
 		}
 		return
 	}
-	if to, waiting := e.changes[h]; waiting && s.request == 0 && to.at <= c.at {
-		if !e.sendChange(h, to, c) {
-			delete(e.changes, h)
-		}
-	}
+	e.changeDue(h, s, c)
 	e.formersDue(h, s, c)
 	e.advertDue(h, s, c)
 	e.interimDue(h, s, c)

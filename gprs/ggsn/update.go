@@ -110,6 +110,7 @@ func (e *Engine) applyUpdate(t *transaction, m *gtp.UpdateRequest, x handle, s *
 	if m.TEIDControl.Present {
 		s.peerTEID = m.TEIDControl.Value
 	}
+	e.rerouted(x, c, user, m.TEIDData.Value, t.call)
 	e.moveUser(x, c, user, m.TEIDData.Value)
 	e.askAMBR(s, m.AMBR)
 	e.movedTo(c.session, &Origin{RAT: m.RATType, Network: networkOf(m.RAI), Location: m.Location, TimeZone: m.TimeZone})
@@ -155,6 +156,7 @@ func (e *Engine) moveUser(h handle, c *pdpContext, to handle, teid uint32) {
 // labels.
 func (e *Engine) changeVersion(h handle, s *session, version gtp.Version) {
 	old := s.version
+	delete(e.changes, h) // version 0 has no request for one
 	for x := s.first; x != 0; x = e.contexts.at(x).next {
 		c := e.contexts.at(x)
 		e.moved.add(e, x, old)
