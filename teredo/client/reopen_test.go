@@ -157,3 +157,29 @@ func TestFlowSurvivesARestartOfTheNAT(t *testing.T) {
 		}
 	})
 }
+
+// A client that begins again behind a NAT that has restarted finds its relay by the first
+// test, although the relay still sends straight to the mapping that it trusts.
+func TestEchoTestFindsARelayThatTrustsUs(t *testing.T) {
+	for _, kind := range []nattest.Kind{nattest.AddressRestricted, nattest.PortRestricted} {
+		t.Run(kind.Name, func(t *testing.T) {
+			w := newWorld(t)
+			nat := nattest.NewNAT(kind, natA)
+			a := w.qualified(nat)
+			a.talk(hostAddr, 20*time.Millisecond, time.Second, never)
+			was := a.address()
+			w.net.Run(5 * time.Second)
+			a.do(func(_ time.Time, out *client.Out) { a.engine.Stop(out) })
+			nat.Restart()
+			a.do(func(now time.Time, out *client.Out) { a.engine.Start(now, out) })
+			if !w.net.RunUntil(time.Second, func() bool { return a.address().IsValid() }) || a.address() != was {
+				t.Fatalf("address %s, was %s", a.address(), was)
+			}
+			got := len(a.got)
+			a.say(hostAddr, "ping")
+			if !w.net.RunUntil(time.Second, func() bool { return len(a.got) > got }) {
+				t.Error("no answer within a second")
+			}
+		})
+	}
+}
