@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
-	"github.com/isthmus-net/isthmus/internal/ratelimit"
 )
 
 // pathUsed has a node asked whether it lives, from the first of its contexts on.
@@ -73,13 +72,16 @@ func (e *Engine) sendEcho(h handle, p *peer, path int, c call) {
 func (e *Engine) echoed(h handle, path int, answered bool, c call) {
 	p := e.peers.at(h)
 	w := &p.paths[path]
+	if p.doubt.echo == w.echo || !answered {
+		p.doubt = doubt{}
+	}
 	w.echo = 0
 	w.echoAt = c.at + e.settings.EchoInterval
 	if e.settings.EchoInterval == 0 {
 		w.echoAt = never
 	}
 	switch {
-	case w.down == answered:
+	case w.down == answered && (answered || e.settings.EchoInterval > 0): // silence means nothing where nobody is asked whether he lives
 		w.down, w.changed, w.holdFrom, w.released = !answered, c.at, c.at, false
 		kind := PathUp
 		if !answered {
@@ -120,33 +122,6 @@ func (e *Engine) endLater(h handle, why End, at time.Duration) {
 	s.why = why
 	s.marks |= markEnding
 	e.sessionTimes.Set(h, at)
-}
-
-// heardCounter takes the restart counter of a request: that of its sender, so that it says
-// nothing of another node that the request names. That one's comes by its own answers.
-func (e *Engine) heardCounter(t *transaction, control handle, counter gtp.Optional[uint8], except handle) {
-	if counter.Present && control == t.ph {
-		e.recovered(t.p, counter.Value, except, t.call)
-	}
-}
-
-// restartNews bounds how often one node's restarts are told: a counter that changes with each
-// request must not fill the log.
-var restartNews = ratelimit.PerSecond(1, 5)
-
-// recovered compares a restart counter with the one before: where it differs the node has
-// lost all its contexts. Those of the session except are not meant, for they are made, or
-// moved, by the same message.
-func (e *Engine) recovered(p *peer, counter uint8, except handle, c call) {
-	if p.known && p.restart != counter {
-		e.stats.Restarts++
-		p.forgotten = e.held.ticket
-		n := e.releaseAll(p, EndPeerRestart, except, func(*session) bool { return true })
-		if p.news.Allow(restartNews, c.now) {
-			c.event(Event{Kind: PeerRestarted, Peer: p.addr, Contexts: n})
-		}
-	}
-	p.known, p.restart = true, counter
 }
 
 // releaseAll puts sessions of a node among those that are to go. They go in slices, so that

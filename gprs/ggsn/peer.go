@@ -26,6 +26,7 @@ type peer struct {
 	known   bool // restart was heard
 	// forgotten is the ticket of the last request that waited when the node restarted: see [heldCreate].
 	forgotten uint64
+	doubt     doubt // of restart
 	paths     [numPaths]path
 	sessions  handle // whose control plane it has
 	users     handle // contexts whose user plane it has

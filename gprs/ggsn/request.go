@@ -146,10 +146,11 @@ func (e *Engine) echoResponse(t *transaction, h handle) Reason {
 		return r
 	}
 	e.endRequest(h)
-	if t.path() != pathUser {
-		e.recovered(t.p, m.Recovery, 0, t.call)
-	}
+	doubted := t.p.doubt
 	e.echoed(t.ph, t.path(), true, t.call)
+	if t.path() != pathUser {
+		e.echoedCounter(t, m.Recovery, doubted, doubted.echo == h)
+	}
 	return none
 }
 

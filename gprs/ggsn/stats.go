@@ -41,6 +41,8 @@ type Stats struct {
 	DelegationsRefused uint64
 	// Restarts and PathsDown are of peers.
 	Restarts, PathsDown uint64
+	// RestartsDoubted are restart counters lower than the ones before, which do not count by themselves.
+	RestartsDoubted uint64
 	// EndMarkers of tunnels, and elements passed over in messages.
 	EndMarkers, ElementsPassedOver uint64
 	// Up are packets of terminals, Down those for them.

@@ -111,6 +111,7 @@ func collectControl(s *ggsn.Stats, emit func(role.Metric)) {
 	emit(role.Count("error_indications_received_total", "Error Indications received.", s.IndicationsReceived))
 	emit(role.Count("versions_refused_total", "Answers of Version Not Supported.", s.VersionsRefused))
 	emit(role.Count("sgsn_restarts_total", "SGSNs that have restarted.", s.Restarts))
+	emit(role.Count("sgsn_restarts_doubted_total", "Restart counters of SGSNs lower than before, which one has to confirm when it is asked.", s.RestartsDoubted))
 	emit(role.Count("paths_down_total", "SGSNs that did not answer any more.", s.PathsDown))
 	emit(role.Count("elements_passed_over_total", "Elements of messages that mean nothing here.", s.ElementsPassedOver))
 }

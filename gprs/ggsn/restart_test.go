@@ -1,0 +1,137 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package ggsn
+
+import (
+	"testing"
+	"time"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+	"github.com/isthmus-net/isthmus/internal/packet"
+)
+
+// counted makes a context by a request with a restart counter, and returns the Echo Requests for the control
+// plane of its sender that come with the answer.
+func (w *world) counted(n int, counter uint8) (c context, echoes []packet.Datagram) {
+	w.Helper()
+	m := w.createRequest(testIMSI(n), "internet", gtp.PDPTypeIPv4)
+	m.TEIDData, m.TEIDControl, m.Recovery = 0x1000+uint32(n), gtp.Some(0x2000+uint32(n)), gtp.Some(counter)
+	c = w.create(m)
+	for _, d := range ofType(w.out.UDP, gtp.TypeEchoRequest) {
+		d.Payload = append([]byte(nil), d.Payload...)
+		echoes = append(echoes, d)
+	}
+	w.now = w.now.Add(time.Second)
+	return c, echoes
+}
+
+// TestRestartOvertaken: a request with an older restart counter, which a newer one has overtaken, ends no context,
+// nor does the next answer with the newer one. It has the node asked at once.
+func TestRestartOvertaken(t *testing.T) {
+	for _, each := range []time.Duration{0, time.Minute} {
+		for stored, late := range map[uint8]uint8{6: 5, 2: 250, 200: 73} {
+			w := newWorld(t, func(s *Settings) { s.EchoInterval = each })
+			w.counted(1, stored)
+			c, echoes := w.counted(2, late)
+			if !c.Cause.Accepted() || len(echoes) != 1 || Socket(echoes[0].Socket) != SocketControl {
+				t.Fatalf("%d behind %d: %v, %d Echo Requests", late, stored, c.Cause, len(echoes))
+			}
+			w.reply(echoes[0], &gtp.EchoResponse{Recovery: stored})
+			w.counted(3, stored)
+			w.tick(time.Second)
+			if n := w.e.contexts.used(); n != 3 || w.e.stats.Restarts != 0 || w.e.stats.RestartsDoubted != 1 || w.e.peers.at(1).restart != stored {
+				t.Errorf("%d behind %d: %d contexts, %d restarts, %d doubts", late, stored, n, w.e.stats.Restarts, w.e.stats.RestartsDoubted)
+			}
+		}
+	}
+}
+
+// TestRestartFromZero: a node that begins to count again has lost what it had, by its answer to an Echo Request
+// that was sent since, and nothing that it has opened or changed since.
+func TestRestartFromZero(t *testing.T) {
+	w := newWorld(t, nil)
+	first, _ := w.counted(1, 6)
+	w.counted(2, 6)
+	m := w.updateRequest(0x7000)
+	m.Recovery = gtp.Some(uint8(0))
+	w.ask(pathControl, gtp.Header{TEID: first.TEIDControl.Value}, m, &gtp.UpdateResponse{})
+	echoes := ofType(w.out.UDP, gtp.TypeEchoRequest)
+	if len(echoes) != 1 {
+		t.Fatalf("%d Echo Requests", len(echoes))
+	}
+	asked := echoes[0]
+	asked.Payload = append([]byte(nil), asked.Payload...)
+	if _, again := w.counted(3, 0); len(again) != 0 {
+		t.Errorf("asked %d times more while it is asked", len(again))
+	}
+	w.reply(asked, &gtp.EchoResponse{Recovery: 0})
+	w.tick(time.Second)
+	if w.e.byTID[gtp.MakeTID(imsi1, 5)] == 0 || w.e.byTID[gtp.MakeTID(testIMSI(3), 5)] == 0 || w.e.contexts.used() != 2 || w.e.stats.Restarts != 1 {
+		t.Errorf("%d contexts, %d restarts", w.e.contexts.used(), w.e.stats.Restarts)
+	}
+	w.counted(4, 0)
+	if w.counted(5, 1); w.e.stats.Restarts != 2 {
+		t.Errorf("%d restarts", w.e.stats.Restarts)
+	}
+}
+
+// TestRestartEchoedLate: an answer to an Echo Request may be an old one, too. The next request is the proof.
+func TestRestartEchoedLate(t *testing.T) {
+	for _, proof := range []uint8{6, 0} {
+		w := newWorld(t, func(s *Settings) { s.EchoInterval = time.Minute })
+		w.counted(1, 6)
+		var again []packet.Datagram
+		for _, d := range ofType(w.tick(time.Minute), gtp.TypeEchoRequest) {
+			if Socket(d.Socket) == SocketControl {
+				w.reply(d, &gtp.EchoResponse{Recovery: 0})
+				again = ofType(w.out.UDP, gtp.TypeEchoRequest)
+			}
+		}
+		if len(again) != 1 || w.e.stats.Restarts != 0 {
+			t.Fatalf("asked %d times more, %d restarts", len(again), w.e.stats.Restarts)
+		}
+		w.reply(again[0], &gtp.EchoResponse{Recovery: proof})
+		if w.tick(time.Second); w.e.contexts.used() != btoi(proof == 6) {
+			t.Errorf("%d proves to be right: %d contexts", proof, w.e.contexts.used())
+		}
+	}
+}
+
+// TestRestartDoubtUnanswered: who does not answer Echo Requests, and is never asked otherwise, loses nothing.
+func TestRestartDoubtUnanswered(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.PathHold = time.Minute })
+	w.counted(1, 6)
+	w.counted(2, 5)
+	w.tick(time.Hour)
+	if w.e.contexts.used() != 2 || w.e.stats.PathsDown != 0 || w.e.peers.at(1).doubt != (doubt{}) {
+		t.Errorf("%d contexts, %d paths down", w.e.contexts.used(), w.e.stats.PathsDown)
+	}
+}
+
+// TestRestartDoubtedWhileAsked: the answer that is on its way is asked for no second time, and ends the doubt, or
+// has the node asked by one that is sent since.
+func TestRestartDoubtedWhileAsked(t *testing.T) {
+	for _, answer := range []uint8{6, 5} {
+		w := newWorld(t, func(s *Settings) { s.EchoInterval = time.Minute })
+		w.counted(1, 6)
+		for _, d := range ofType(w.tick(time.Minute), gtp.TypeEchoRequest) {
+			if Socket(d.Socket) != SocketControl {
+				continue
+			}
+			if _, echoes := w.counted(2, 5); len(echoes) != 0 {
+				t.Errorf("%d Echo Requests beside the one", len(echoes))
+			}
+			w.reply(d, &gtp.EchoResponse{Recovery: answer})
+		}
+		again := ofType(w.out.UDP, gtp.TypeEchoRequest)
+		if len(again) != btoi(answer == 5) || (w.e.peers.at(1).doubt != doubt{}) != (answer == 5) {
+			t.Fatalf("%d: asked %d times more, in doubt %+v", answer, len(again), w.e.peers.at(1).doubt)
+		}
+		for _, d := range again {
+			w.reply(d, &gtp.EchoResponse{Recovery: 5})
+		}
+		if w.tick(time.Second); w.e.contexts.used() != 1+btoi(answer == 6) {
+			t.Errorf("%d: %d contexts", answer, w.e.contexts.used())
+		}
+	}
+}
