@@ -88,6 +88,8 @@ func (g *natGenerator) settle() {
 	if g.chance(6) {
 		rate = 2000
 	}
+	g.w.mtu4 = pick(&g.generator, []int{0, 0, 0, 1500, 1400, 1000, 576, 100})
+	g.w.mtu6 = pick(&g.generator, []int{0, 0, 0, 1500, 1400, 1300, 1280})
 	g.w.settle(g.rng, g.settings(), g.chance(3), rate)
 }
 

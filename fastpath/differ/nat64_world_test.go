@@ -61,6 +61,8 @@ type natWorld struct {
 	settings nat64.Settings
 	table    *state.Table
 	engine   *nat64.Engine
+	mtu4     int // of the networks on either side, 0: as the routes say
+	mtu6     int
 	partial  bool // frames of XDP may have checksums that are left to hardware
 	out      nat64.Out
 
@@ -145,7 +147,7 @@ func (w *natWorld) programs(puntRate int) nat64bpf.Settings {
 	p := nat64bpf.Settings{
 		ExternalTCP: !s.DropExternalTCP, NoICMPInfo: s.DropICMPInfo, OutboundOnly: s.OutboundRefreshOnly,
 		ZeroClass: s.Translate.ZeroTrafficClass, FixedTOS: s.Translate.FixedTOS, TOS: s.Translate.TOS,
-		LowestMTU: s.Translate.LowestIPv6MTU, Detour: s.DetourPrefix.IsValid(), InnerSource: s.RouterAsInner,
+		MTU4: w.mtu4, MTU6: w.mtu6, LowestMTU: s.Translate.LowestIPv6MTU, Detour: s.DetourPrefix.IsValid(), InnerSource: s.RouterAsInner,
 		RouterPool4: len(s.Translate.Pool4) > 0, RouterPool6: len(s.Translate.Pool6) > 0,
 		Tunnel: w.ports[4].index, PuntRate: puntRate, PuntShare: puntRate / 2,
 	}
@@ -193,10 +195,19 @@ func natRoute(a netip.Addr) (way, bool) {
 	return way{}, false
 }
 
-// mtuTo is the MTU of the way to an address; 0 when there is none.
+// mtuTo is the MTU of the way to an address, or the lesser one of its network; 0 when there is
+// no way.
 func (w *natWorld) mtuTo(a netip.Addr) int {
-	if r, ok := natRoute(a); ok {
-		return w.ports[r.port].mtu
+	r, ok := natRoute(a)
+	if !ok {
+		return 0
 	}
-	return 0
+	network := w.mtu6
+	if a.Is4() {
+		network = w.mtu4
+	}
+	if way := w.ports[r.port].mtu; network == 0 || way < network {
+		return way
+	}
+	return network
 }

@@ -106,6 +106,8 @@ type nat64Nat64Settings struct {
 	Tos         uint32
 	Tun         uint32
 	Source      uint32
+	Mtu4        uint32
+	Mtu6        uint32
 	Lifetime    [3][16]uint32
 	Pool6       [16]nat64Pool6Prefix
 	Pool4       [16]nat64Pool4Range

@@ -38,6 +38,9 @@ type Settings struct {
 	// ZeroClass makes traffic classes 0; FixedTOS makes each TOS octet TOS.
 	ZeroClass, FixedTOS bool
 	TOS                 uint8
+	// MTU4 and MTU6 are the sizes that the networks on either side take, in bytes; 0
+	// leaves them to the routes.
+	MTU4, MTU6 int
 	// LowestMTU is the size that IPv4 packets without DF are cut to (RFC 7915 section
 	// 4.1); 0 is 1280.
 	LowestMTU int
@@ -139,6 +142,7 @@ func (s *Settings) fill(c *nat64Nat64Settings) {
 	if s.LowestMTU == 0 {
 		c.LowestMtu = 1280
 	}
+	c.Mtu4, c.Mtu6 = translatebpf.MTU4(s.MTU4), translatebpf.MTU6(s.MTU6)
 	c.Tos = uint32(s.TOS)
 	c.Tun = uint32(s.Tunnel)
 	c.PuntTotal, c.PuntSource = fastpath.PerWindow(s.PuntRate), fastpath.PerWindow(s.PuntShare)

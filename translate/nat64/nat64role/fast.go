@@ -136,7 +136,7 @@ func (f *fast) programs(cfg *Settings, s *nat64.Settings, e *nat64.Engine, l lea
 	p := nat64bpf.Settings{
 		ExternalTCP: !s.DropExternalTCP, NoICMPInfo: s.DropICMPInfo, OutboundOnly: s.OutboundRefreshOnly,
 		ZeroClass: s.Translate.ZeroTrafficClass, FixedTOS: s.Translate.FixedTOS, TOS: s.Translate.TOS,
-		LowestMTU: s.Translate.LowestIPv6MTU, Detour: s.DetourPrefix.IsValid(), InnerSource: s.RouterAsInner,
+		MTU4: cfg.IPv4MTU, MTU6: cfg.IPv6MTU, LowestMTU: s.Translate.LowestIPv6MTU, Detour: s.DetourPrefix.IsValid(), InnerSource: s.RouterAsInner,
 		RouterPool4: len(s.Translate.Pool4) > 0, RouterPool6: len(s.Translate.Pool6) > 0,
 		// Who asks for tc knows what is behind his veths.
 		Unfinished: cfg.FastPath == fastpath.ModeTC,

@@ -108,7 +108,7 @@ func (s *Settings) fill(c *siitSiitSettings) {
 	if s.LowestMTU == 0 {
 		c.LowestMtu = 1280
 	}
-	c.Mtu4, c.Mtu6 = bound(s.MTU4, 68), bound(s.MTU6, 1280)
+	c.Mtu4, c.Mtu6 = translatebpf.MTU4(s.MTU4), translatebpf.MTU6(s.MTU6)
 	c.Tos = uint32(s.TOS)
 	c.Tun = uint32(s.Tunnel)
 	c.Source = fastpath.IPv4Word(s.source())
@@ -123,14 +123,6 @@ func (s *Settings) fill(c *siitSiitSettings) {
 	c.Pool4Count = uint32(len(pool))
 	s.fillLengths(c)
 	s.fillSpan(c, pool)
-}
-
-// bound is an MTU, which a network of the family has at least.
-func bound(mtu, least int) uint32 {
-	if mtu == 0 {
-		return ^uint32(0)
-	}
-	return uint32(max(mtu, least))
 }
 
 // source is the source that routes are asked with.

@@ -36,6 +36,9 @@ INLINE int is_sound4(const struct ip4 *p)
 	return fold(sum) == 0xffff;
 }
 
+/* The lesser of what the settings and a next hop allow. */
+INLINE u32 lesser(u32 a, u32 b) { return a < b ? a : b; }
+
 /* The largest packet that may leave to IPv6 whole; see size6 in translate/to6.go. */
 INLINE u32 largest6(const struct ip4 *p, u32 mtu)
 {

@@ -203,9 +203,9 @@ INLINE u32 judge_error_to6(void *ctx, void *data, void *end, u32 sum, const stru
 		struct nexthop4 *back = find_hop4(ctx, q->destination, HOOK_DEVICE(in->hook));
 		if (!back)
 			return REASON_NO_NEXT_HOP;
-		mtu4 = back->mtu;
+		mtu4 = lesser(back->mtu, settings.mtu4);
 	}
-	u64 kind = head_to6(U16_AT(m, 0), U32_AT(m, 4), mtu4, hop->mtu);
+	u64 kind = head_to6(U16_AT(m, 0), U32_AT(m, 4), mtu4, lesser(hop->mtu, settings.mtu6));
 	if (!kind)
 		return REASON_ICMP_TYPE;
 
@@ -284,7 +284,8 @@ INLINE u32 judge_error_to4(void *ctx, void *data, void *end, u32 prefix, u32 sum
 	struct nexthop4 *hop = find_hop4(ctx, host, HOOK_DEVICE(in->hook));
 	if (!hop)
 		return REASON_NO_NEXT_HOP;
-	if (e->size - ERROR_GROWTH > hop->mtu)
+	u32 mtu4 = lesser(hop->mtu, settings.mtu4);
+	if (e->size - ERROR_GROWTH > mtu4)
 		return REASON_TOO_BIG;
 	u32 mtu6 = ~0U >> 1;
 	if (type == ICMP6_TOO_BIG) {
@@ -294,9 +295,9 @@ INLINE u32 judge_error_to4(void *ctx, void *data, void *end, u32 prefix, u32 sum
 		reason = find_hop6(ctx, &here, &there, HOOK_DEVICE(in->hook), &back);
 		if (reason != REASON_TO6_FORWARDED)
 			return reason;
-		mtu6 = back->mtu;
+		mtu6 = lesser(back->mtu, settings.mtu6);
 	}
-	u64 kind = head_to4(U16_AT(m, 0), U32_AT(m, 4), hop->mtu, mtu6);
+	u64 kind = head_to4(U16_AT(m, 0), U32_AT(m, 4), mtu4, mtu6);
 	if (!kind)
 		return REASON_ICMP_TYPE;
 

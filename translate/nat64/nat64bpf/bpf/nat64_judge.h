@@ -66,7 +66,7 @@ INLINE u32 judge_to4(void *ctx, const struct ip6 *p, void *end, u32 prefix, cons
 	if (UNLIKELY(!out->hop))
 		return REASON_NO_NEXT_HOP;
 	u32 segment = in->segment ? in->segment : out->size;
-	if (UNLIKELY(segment - (IPV6_LEN - IPV4_LEN) > out->hop->mtu))
+	if (UNLIKELY(segment - (IPV6_LEN - IPV4_LEN) > lesser(out->hop->mtu, settings.mtu4)))
 		return REASON_TOO_BIG;
 	struct flow f = {}; /* or a verifier may see what the compiler moved about */
 	be16 z = c->transport == TRANSPORT_ICMP ? 0 : c->destination;
@@ -111,7 +111,7 @@ INLINE u32 judge_to6(void *ctx, const struct ip4 *p, const struct arrival *in, s
 	if (UNLIKELY(is_illegal4(p->source)))
 		return REASON_ILLEGAL_ADDRESS;
 	u32 segment = (in->segment ? in->segment : out->size) + IPV6_LEN - IPV4_LEN;
-	if (UNLIKELY(segment > largest6(p, ~0U)))
+	if (UNLIKELY(segment > largest6(p, settings.mtu6)))
 		return REASON_TOO_BIG;
 	struct flow f = {};
 	be16 z = c->transport == TRANSPORT_ICMP ? 0 : c->source;
@@ -129,7 +129,7 @@ INLINE u32 judge_to6(void *ctx, const struct ip4 *p, const struct arrival *in, s
 	reason = find_hop6(ctx, &out->ends.source, &out->ends.destination, HOOK_DEVICE(in->hook), &out->hop);
 	if (UNLIKELY(reason != REASON_TO6_FORWARDED))
 		return reason;
-	return LIKELY(segment <= largest6(p, out->hop->mtu)) ? REASON_TO6_FORWARDED : REASON_TOO_BIG;
+	return LIKELY(segment <= largest6(p, lesser(out->hop->mtu, settings.mtu6))) ? REASON_TO6_FORWARDED : REASON_TOO_BIG;
 }
 
 /*

@@ -118,6 +118,8 @@ struct nat64_settings {
 	u32 tos;         /* with FLAG_FIXED_TOS */
 	u32 tun;         /* interface index of our own device, for routes and for steering */
 	be32 source;     /* IPv4 source that routes are asked with */
+	u32 mtu4;        /* the largest packet to either side, whatever the routes say */
+	u32 mtu6;
 	/*
 	 * Lifetimes by transport and state, in units of a stamp: so old is too old. Those of
 	 * states that are none are zero.

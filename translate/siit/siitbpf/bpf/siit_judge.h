@@ -63,9 +63,6 @@ INLINE u32 judge_addresses6(const struct ip6 *p, u32 prefix, struct ends4 *to)
 	return UNLIKELY(is_translated4(to->destination)) ? REASON_HAIRPIN : REASON_TO4_FORWARDED;
 }
 
-/* The lesser of what the settings and a next hop allow. */
-INLINE u32 lesser(u32 a, u32 b) { return a < b ? a : b; }
-
 /* Judges a packet to pool6, by the prefix of that number. */
 INLINE u32 judge_to4(void *ctx, const struct ip6 *p, void *end, u32 prefix, const struct arrival *in, struct to4 *out)
 {
