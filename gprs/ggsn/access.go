@@ -39,6 +39,7 @@ type vrf struct {
 	behind   behind
 
 	inside4, inside6 inside
+	beside           []*vrf // the other ones that the host forwards to from this one
 	speaker          speaker
 }
 
@@ -138,6 +139,7 @@ func (e *Engine) applyAPNs(s *Settings) error {
 		v.setInside(next, uint8(i))
 		v.setDelegate(next, uint8(i))
 	}
+	setBeside(e.vrfs, next)
 	e.apns, e.byName, e.anyName = next, names, -1
 	if s.Default != "" {
 		e.anyName = int(names[nameKey(s.Default)])

@@ -36,7 +36,7 @@ func (e *Engine) fromNetwork(c call, number uint8, ip []byte) Reason {
 		switch {
 		case !special.Forwarded4(src):
 			return BadSource
-		case v.inside4.has(uint64(from)), e.ofTerminal(e.find4(v, from)):
+		case e.isInside(e.owner4(v, from)):
 			return InsideSource
 		case isRedirect4(p):
 			return Redirect
@@ -53,7 +53,7 @@ func (e *Engine) fromNetwork(c call, number uint8, ip []byte) Reason {
 			return LinkScope
 		case !special.Forwarded6(p.SrcBytes()):
 			return BadSource
-		case v.inside6.has(from), e.ofTerminal(e.find6(v, from)):
+		case e.isInside(e.owner6(v, from)):
 			return InsideSource
 		case isRedirect6(p):
 			return Redirect

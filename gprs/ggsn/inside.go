@@ -73,6 +73,51 @@ func (s span) without(n uint64) (list []span) {
 	return list
 }
 
+// setBeside has the networks that are not apart know of each other: one routing table leads from each of them into
+// all others, and so past what their access points allow among terminals.
+func setBeside(vrfs []*vrf, apns []*access) {
+	joined := make([]bool, len(vrfs))
+	for _, a := range apns {
+		joined[a.VRF] = joined[a.VRF] || !a.Apart
+	}
+	for i, v := range vrfs {
+		v.beside = nil
+		for j, other := range vrfs {
+			if i != j && joined[i] && joined[j] {
+				v.beside = append(v.beside, other)
+			}
+		}
+	}
+}
+
+// owner4 returns the session that has an IPv4 address in a network, or in one beside it; where there is none,
+// inside reports whether terminals have such addresses.
+func (e *Engine) owner4(v *vrf, n uint32) (owner handle, inside bool) {
+	owner, inside = e.find4(v, n), v.inside4.has(uint64(n))
+	for _, other := range v.beside {
+		if owner != 0 {
+			break
+		}
+		owner, inside = e.find4(other, n), inside || other.inside4.has(uint64(n))
+	}
+	return owner, inside
+}
+
+// owner6 is its counterpart, of the upper half of an IPv6 address.
+func (e *Engine) owner6(v *vrf, n uint64) (owner handle, inside bool) {
+	owner, inside = e.find6(v, n), v.inside6.has(n)
+	for _, other := range v.beside {
+		if owner != 0 {
+			break
+		}
+		owner, inside = e.find6(other, n), inside || other.inside6.has(n)
+	}
+	return owner, inside
+}
+
+// isInside reports whether a source is one that no packet from the network may have, by who has it.
+func (e *Engine) isInside(owner handle, inside bool) bool { return inside || e.ofTerminal(owner) }
+
 // ofTerminal reports whether a session's address is one that no packet from the network may
 // have as its source, also one of a pool that is gone.
 func (e *Engine) ofTerminal(h handle) bool {

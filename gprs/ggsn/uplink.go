@@ -116,7 +116,7 @@ func (e *Engine) up4(c call, x handle, u *pdpContext, s *session, p []byte) Reas
 	}
 	dst := [4]byte(p[16:20])
 	to := binary.BigEndian.Uint32(dst[:])
-	owner := e.find4(v, to)
+	owner, inside := e.owner4(v, to)
 	switch {
 	case to == e.own4:
 		return OwnAddress
@@ -133,7 +133,7 @@ func (e *Engine) up4(c call, x handle, u *pdpContext, s *session, p []byte) Reas
 		e.timeExceeded(c, o, s, p)
 		return HopLimit
 	}
-	return e.forward(c, o, s, p, owner, v.inside4.has(uint64(to)))
+	return e.forward(c, o, s, p, owner, inside)
 }
 
 // up6 judges a packet of IPv6 by its addresses. Link-local ones stay on the link, whose other
@@ -160,7 +160,7 @@ func (e *Engine) up6(c call, x handle, u *pdpContext, s *session, p packet.IPv6)
 	case *dst == e.own6:
 		return OwnAddress
 	}
-	owner := e.find6(v, to)
+	owner, inside := e.owner6(v, to)
 	if owner == u.session || !special.Forwarded6(dst) {
 		return BadDestination
 	}
@@ -172,7 +172,7 @@ func (e *Engine) up6(c call, x handle, u *pdpContext, s *session, p packet.IPv6)
 		e.timeExceeded(c, o, s, p)
 		return HopLimit
 	}
-	return e.forward(c, o, s, p, owner, v.inside6.has(to))
+	return e.forward(c, o, s, p, owner, inside)
 }
 
 // staysOnLink reports whether an address, by its upper half, is one of a link alone: of one host, or of a group.
