@@ -8,6 +8,7 @@ import "time"
 type drain struct {
 	refusing bool
 	rate     int           // sessions a second; 0: none are deleted
+	rest     int           // what the rounds before have left of it, in thousandths of a session
 	at       time.Duration // when the next are; never if none are
 	from     handle        // where the walk goes on
 }
@@ -43,18 +44,26 @@ func (e *Engine) drainDue(c call) {
 		return
 	}
 	e.drain.at = c.at + drainEvery
-	left := max(1, int(int64(e.drain.rate)*int64(drainEvery)/int64(time.Second)))
+	left := e.drain.take()
 	for range e.sessions.last {
+		if left == 0 {
+			return
+		}
 		e.drain.from = e.drain.from%e.sessions.last + 1
 		s := e.sessions.at(e.drain.from)
 		if s.first == 0 || s.marked(markDeleting) || s.marked(markReleasing) {
 			continue
 		}
-		if e.startDelete(e.drain.from, EndAdmin, c); left == 1 {
-			return
-		}
+		e.startDelete(e.drain.from, EndAdmin, c)
 		left--
 	}
+}
+
+// take returns how many sessions a round may delete, and keeps what is less than one for those to come.
+func (d *drain) take() int {
+	all := int64(d.rate)*drainEvery.Milliseconds() + int64(d.rest)
+	d.rest = int(all % 1000)
+	return int(all / 1000)
 }
 
 // Delete deletes the contexts that match, with all of their sessions, in good order: their

@@ -286,6 +286,21 @@ func TestDrain(t *testing.T) {
 	w.open(1, "internet", gtp.PDPTypeIPv4)
 }
 
+// TestDrainSlowly: a rate of less than one for each round is kept, as is one that no round divides.
+func TestDrainSlowly(t *testing.T) {
+	for _, rate := range []int{1, 7, 15, 123} {
+		w := newWorld(t, func(s *Settings) { s.N3Requests = 1 })
+		for n := range 20 * rate {
+			w.open(n+1, "internet", gtp.PDPTypeIPv4)
+		}
+		w.out.Reset()
+		w.e.Drain(rate, w.now, &w.out)
+		if got := len(ofType(w.tick(10*time.Second), gtp.TypeDeleteRequest)); got < 10*rate-1 || got > 10*rate+1+rate/10 {
+			t.Errorf("%d a second: %d in ten", rate, got)
+		}
+	}
+}
+
 // TestDeletesPaced: the end of many sessions at once is no flood.
 func TestDeletesPaced(t *testing.T) {
 	w := newWorld(t, func(s *Settings) { s.Limits.Requests = 1 << 30 })
