@@ -30,6 +30,8 @@ type Engine struct {
 	own4     uint32 // Settings.Address4 and Address6
 	own6     [16]byte
 
+	resumedAt, away time.Duration // when it took over from another engine, and how long there had been none
+
 	apns    []*access
 	byName  map[string]uint16 // of those that are in the settings
 	anyName int               // the default; -1 if there is none

@@ -79,6 +79,7 @@ func (r *resuming) all() (lost int) {
 	}
 	r.epoch, r.born = r.call.now.Add(-passed-time.Duration(h.At)), time.Unix(0, h.Born).In(r.call.now.Location())
 	r.call = r.begin(r.call.now, r.out)
+	r.resumedAt, r.away = r.call.at, passed
 	r.settings.RestartCounter, r.chargingID, r.hashSeed = h.Restart, h.ChargingID, h.HashSeed
 	if !r.readPeers(&h) || !r.readNames(int(h.Names)) {
 		return max(1, int(h.Contexts))
@@ -267,7 +268,7 @@ func (r *resuming) session() bool {
 		r.spent(added, in.Up, in.Down)
 		r.limitRecords(sh, added, r.call)
 		if added.has.has(TypeIPv6) {
-			added.advertAt = r.call.at + 1 + time.Duration(r.random.Int64N(int64(advertSpread)))
+			added.advertAt = r.call.at + 1 + time.Duration(r.random.Int64N(int64(r.accessPoint(added).firstAdvert())))
 		}
 		r.schedule(sh, added, r.call)
 	}

@@ -219,3 +219,54 @@ func TestResumeMarks(t *testing.T) {
 	w.tick(time.Minute)
 	w.empty()
 }
+
+// TestResumeIdle: no terminal is idle while there is no node, and what is told of it stays as it was.
+func TestResumeIdle(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.APNs[0].IdleLimit, s.N3Requests = time.Hour, 1 })
+	silent, c := w.open(1, "internet", gtp.PDPTypeIPv4), w.open(2, "internet", gtp.PDPTypeIPv4)
+	w.tick(20 * time.Minute)
+	w.up(c, udp4(c.four(), server, 64, 0))
+	state := w.e.AppendState(nil)
+	w.now = w.now.Add(50 * time.Minute)
+	if lost := w.succeed(w.e.settings, state); lost != 0 || !w.list()[0].LastSeen.Equal(start) {
+		t.Fatalf("%d are lost; %+v", lost, w.list())
+	}
+	w.tick(10 * time.Minute)
+	w.up(c, udp4(c.four(), server, 64, 0))
+	if got := w.tick(30*time.Minute - time.Second); len(got) != 0 {
+		t.Errorf("%d datagrams too early", len(got))
+	}
+	for _, want := range []struct {
+		of    context
+		after time.Duration
+	}{{silent, 2 * time.Second}, {c, 30 * time.Minute}} {
+		var m gtp.DeleteRequest
+		if h := w.answer(ofType(w.tick(want.after), gtp.TypeDeleteRequest), &m); h.TEID != want.of.header.TEID {
+			t.Errorf("%#x is deleted, not %#x", h.TEID, want.of.header.TEID)
+		}
+	}
+}
+
+// TestResumeAdverts: after a restart each terminal has the next router advertisement before what the last one said
+// is over, however short its time is, and they do not come all at once.
+func TestResumeAdverts(t *testing.T) {
+	for each, within := range map[time.Duration]time.Duration{4 * time.Second: 4 * time.Second, time.Minute: time.Minute, 0: advertSpread} {
+		w := newWorld(t, func(s *Settings) { s.APNs[1].AdvertInterval = each })
+		const many = 50
+		for n := range many {
+			w.open(n+1, "inet6", gtp.PDPTypeIPv6)
+		}
+		w.tick(time.Minute)
+		if lost := w.succeed(w.e.settings, w.e.AppendState(nil)); lost != 0 {
+			t.Fatal(lost)
+		}
+		last, distinct := time.Duration(0), make(map[time.Duration]bool)
+		for h := handle(1); h <= w.e.sessions.last; h++ {
+			at := w.e.sessions.at(h).advertAt - w.e.at
+			last, distinct[at] = max(last, at), true
+		}
+		if last > within || last < within/2 || len(distinct) != many {
+			t.Errorf("every %v: the last is told after %v, at %d times", each, last, len(distinct))
+		}
+	}
+}

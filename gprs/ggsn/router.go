@@ -3,6 +3,7 @@
 package ggsn
 
 import (
+	"cmp"
 	"net/netip"
 	"time"
 
@@ -60,6 +61,12 @@ func (e *Engine) advertDue(h handle, s *session, c call) {
 // advertSpread is the time over which the router advertisements after a restart are spread, or those of other
 // prefixes.
 const advertSpread = 5 * time.Minute
+
+// firstAdvert is the longest time until the first router advertisement after a restart: by then what the last one
+// before it said must not be over (RFC 4861 section 6.2.1).
+func (a *access) firstAdvert() time.Duration {
+	return min(advertSpread, cmp.Or(a.AdvertInterval, link.DefaultInterval))
+}
 
 // advertiseFurther sends the advertisements of further prefixes behind that of the first, and of former ones.
 func (e *Engine) advertiseFurther(s *session, x handle, l link.Link, to netip.Addr, c call) {

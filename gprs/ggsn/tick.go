@@ -81,13 +81,17 @@ func (e *Engine) schedule(h handle, s *session, c call) {
 
 func seconds(n uint32) time.Duration { return time.Duration(n) * time.Second }
 
-// lastSeen is when the terminal sent a packet last, by any context, or got its last context.
+// lastSeen is when the terminal sent a packet last, by any context, or got its last context. That there was no node
+// since, before the last restart, makes it no more idle.
 func (e *Engine) lastSeen(s *session) time.Duration {
 	last := uint32(0)
 	for h := s.first; h != 0; h = e.contexts.at(h).next {
 		last = max(last, e.contexts.at(h).lastSeen)
 	}
-	return seconds(last)
+	if at := seconds(last); at >= e.resumedAt {
+		return at
+	}
+	return min(seconds(last)+e.away, e.resumedAt)
 }
 
 // sessionDue does what is due for a session.
