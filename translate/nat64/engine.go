@@ -40,6 +40,7 @@ type Engine struct {
 	// fragments of packets to IPv4 and to IPv6: neither side takes the other's room.
 	fragments6, fragments4 assemblies
 	peers                  peers
+	met                    peerIndex
 	aliases, callers       aliases // of IPv6 clients, and of IPv4 clients
 	errors                 errorLimits
 	reports                translate.Reports

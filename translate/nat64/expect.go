@@ -102,7 +102,7 @@ func (e *Engine) expect(c *call, in state.Inside, n state.Fresh, bind func(*stat
 		switch e.table.NewSession(&b, n, &s) {
 		case state.Made:
 			e.stats.SessionsMade++
-			e.peers.add(s.Pool, s.Peer)
+			e.remember(c.at, &s)
 			e.sessionEvent(c, SessionStart, &s)
 			return s, nil
 		case state.Found, state.OtherPrefix:

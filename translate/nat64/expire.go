@@ -40,7 +40,7 @@ func (e *Engine) Tick(now time.Time, out *Out) {
 	slice := func(records int) int { return int(int64(records)*int64(every)/int64(sweepRound)) + 1 }
 	e.sweep.session = e.table.WalkSessions(e.sweep.session, slice(n.Sessions), func(s *state.Session) {
 		if e.usable(&c, s) {
-			e.peers.add(s.Pool, s.Peer)
+			e.remember(c.at, s)
 		}
 	})
 	if e.sweep.session == 0 {

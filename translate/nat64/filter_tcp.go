@@ -90,9 +90,9 @@ func (e *Engine) open(c *call, ip []byte, k *state.Key4, b *state.Binding, bound
 }
 
 // expects reports whether a connection from the IPv4 host was announced by an FTP control
-// connection (RFC 6384).
+// connection (RFC 6384). What waits for it is among the newest: no stranger makes others here.
 func (e *Engine) expects(at uint32, b *state.Binding, peer [4]byte) bool {
-	return e.table.HasPeer(b, peer, e.chainFor(b, peer), func(s *state.Session) bool {
+	return e.table.HasPeer(b, peer, shortChain, func(s *state.Session) bool {
 		return s.Word.Flags()&state.Expected != 0 && e.live(at, s)
 	})
 }

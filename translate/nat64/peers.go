@@ -9,8 +9,7 @@ import (
 
 // peers remembers which IPv4 hosts have sessions with which address of the pool, as a Bloom
 // filter that each round of the sweep fills again. Fragments behind the first tell no more of
-// whom they are for; those of such hosts are kept apart from what anybody can forge. And
-// address-dependent filtering searches a long chain of sessions for such hosts alone. A
+// whom they are for; those of such hosts are kept apart from what anybody can forge. A
 // session counts from its first packet here or the next round on, for two rounds at most
 // after its end.
 type peers struct {

@@ -71,6 +71,7 @@ func (e *Engine) takeOver(s Settings, translator *translate.Translator, prefixes
 	e.exhausted = [state.Transports]time.Duration{}
 	e.clients = clients{slices.Clone(s.Clients)}
 	e.lifetimes = s.Lifetimes()
+	e.indexPeers()
 	e.errors.set(&s.Errors)
 	if before.Limits != s.Limits || before.Timers.Fragments != s.Timers.Fragments || before.Timers.IncomingSYN != s.Timers.IncomingSYN {
 		e.resize(&s)
@@ -82,6 +83,18 @@ func (e *Engine) takeOver(s Settings, translator *translate.Translator, prefixes
 		e.table.SetSessionLimit(sub, uint32(s.Limits.ClientSessions))
 		e.guard(sub)
 	})
+}
+
+// indexPeers has the index of hosts that filters ask, as long as there are filters.
+func (e *Engine) indexPeers() {
+	s := &e.settings
+	switch filters := s.FilterTCP == AddressDependent || s.FilterUDP == AddressDependent || s.FilterICMP == AddressDependent; {
+	case !filters:
+		e.met = peerIndex{}
+	case e.met.buckets == nil:
+		e.met = newPeerIndex(e.table.Sizes().Sessions, e.random.Uint64())
+		e.table.WalkSessions(0, math.MaxInt32, func(one *state.Session) { e.met.add(e.table, one, one.Word.Stamp()) })
+	}
 }
 
 // resize makes the tables of what waits again.

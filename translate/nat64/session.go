@@ -120,7 +120,7 @@ func (e *Engine) add(c *call, b *state.Binding, n state.Fresh, s *state.Session)
 		switch outcome := e.table.NewSession(b, n, s); outcome {
 		case state.Made:
 			e.stats.SessionsMade++
-			e.peers.add(s.Pool, s.Peer)
+			e.remember(c.at, s)
 			e.sessionEvent(c, SessionStart, s)
 			return none, false
 		case state.Found, state.OtherPrefix:
@@ -155,22 +155,22 @@ func (e *Engine) noSession(c *call, b *state.Binding, outcome state.Outcome, fro
 	return Busy
 }
 
-// shortChain is how many sessions of a binding filtering looks at for a host that is no peer of
-// the pool's address by the last round of the sweep: those that a fast path has made since.
+// shortChain is how many sessions of a binding filtering looks at, the newest: a fast path may
+// have made them since the sweep came by, and no one's chain may be so long that it holds up
+// others.
 const shortChain = 256
-
-// chainFor is how many it looks at for a host: all, where it may find it.
-func (e *Engine) chainFor(b *state.Binding, peer [4]byte) int {
-	if e.peers.has(b.Pool, peer) {
-		return e.table.Sizes().Sessions
-	}
-	return shortChain
-}
 
 // allowsPeer reports whether a binding has a session with the IPv4 host, of any port (RFC 6146
 // section 3.5.1).
 func (e *Engine) allowsPeer(at uint32, b *state.Binding, peer [4]byte) bool {
-	return e.table.HasPeer(b, peer, e.chainFor(b, peer), func(s *state.Session) bool { return e.live(at, s) })
+	live := func(s *state.Session) bool { return e.live(at, s) }
+	return e.met.has(e.table, b, peer, live) || e.table.HasPeer(b, peer, shortChain, live)
+}
+
+// remember takes a session in where packets are judged by who has sessions.
+func (e *Engine) remember(at uint32, s *state.Session) {
+	e.peers.add(s.Pool, s.Peer)
+	e.met.add(e.table, s, at)
 }
 
 // end ends a session and, if it was the last one, its binding.
