@@ -62,12 +62,13 @@ func stepSYN(now state.Status, from Side, flags uint8) Change {
 	return stepOther(now)
 }
 
-// stepRST: the peer may not accept it, so an established connection is only put on
-// probation. Nowhere else does it count for more than any other segment, and on
-// probation for less.
+// stepRST: the peer may not accept it, so an open connection is only put on probation. So is
+// one that has seen a FIN, where the letter of RFC 6146 would keep it for two hours more: it is
+// mostly over, and RFC 7857 section 2.2 wants 4 minutes after any RST. Nowhere else does it
+// count for more than any other segment, and on probation for less.
 func stepRST(now state.Status) Change {
 	switch now {
-	case state.Established:
+	case state.Established, state.V4Fin, state.V6Fin:
 		return Change{state.Trans, true}
 	case state.Trans:
 		return Change{state.Trans, false}

@@ -59,8 +59,8 @@ func TestStep(t *testing.T) {
 			{FromIPv4, flagACK, Change{state.V4Fin, renew}},
 			{FromIPv4, flagFIN, Change{state.V4Fin, renew}},
 			{FromIPv6, flagFIN, Change{state.BothFin, renew}},
-			{FromIPv6, flagRST, Change{state.V4Fin, renew}},
-			{FromIPv4, flagRST, Change{state.V4Fin, renew}},
+			{FromIPv6, flagRST, Change{state.Trans, renew}},
+			{FromIPv4, flagRST, Change{state.Trans, renew}},
 		},
 		state.V6Fin: {
 			{FromIPv6, flagSYN, Change{state.V6Fin, renew}},
@@ -68,8 +68,8 @@ func TestStep(t *testing.T) {
 			{FromIPv4, flagACK, Change{state.V6Fin, renew}},
 			{FromIPv6, flagFIN, Change{state.V6Fin, renew}},
 			{FromIPv4, flagFIN, Change{state.BothFin, renew}},
-			{FromIPv6, flagRST, Change{state.V6Fin, renew}},
-			{FromIPv4, flagRST, Change{state.V6Fin, renew}},
+			{FromIPv6, flagRST, Change{state.Trans, renew}},
+			{FromIPv4, flagRST, Change{state.Trans, renew}},
 		},
 		state.BothFin: {
 			{FromIPv6, flagSYN, Change{state.V6Init, renew}},
@@ -200,6 +200,8 @@ func TestRefreshOfTCP(t *testing.T) {
 	}{
 		{"V6 INIT, SYN again", state.V6Init, func(k *talk) { k.v6(flagSYN) }, state.V6Init, true},
 		{"V6 INIT, something else", state.V6Init, func(k *talk) { k.v6(flagACK) }, state.V6Init, false},
+		{"one FIN, RST of the same side", state.V6Fin, func(k *talk) { k.v6(flagRST) }, state.Trans, true},
+		{"one FIN, RST of the other side", state.V4Fin, func(k *talk) { k.v6(flagRST) }, state.Trans, true},
 		{"both FIN, data", state.BothFin, func(k *talk) { k.v6(flagACK) }, state.BothFin, false},
 		{"both FIN, RST", state.BothFin, func(k *talk) { k.v4(flagRST) }, state.BothFin, false},
 		{"both FIN, opened again", state.BothFin, func(k *talk) { k.v6(flagSYN) }, state.V6Init, true},

@@ -35,9 +35,11 @@
 	(IS_RST(f) ? SESSION_TRANS | STEP_REFRESH : \
 	 !IS_FIN(f) ? SESSION_ESTABLISHED | STEP_REFRESH : (side) == SIDE_V4 ? SESSION_V4_FIN : SESSION_V6_FIN)
 #define NEXT_V4_FIN(side, f) \
-	((side) == SIDE_V6 && IS_FIN(f) ? SESSION_BOTH_FIN | STEP_REFRESH : SESSION_V4_FIN | STEP_REFRESH)
+	(IS_RST(f) ? SESSION_TRANS | STEP_REFRESH : \
+	 (side) == SIDE_V6 && IS_FIN(f) ? SESSION_BOTH_FIN | STEP_REFRESH : SESSION_V4_FIN | STEP_REFRESH)
 #define NEXT_V6_FIN(side, f) \
-	((side) == SIDE_V4 && IS_FIN(f) ? SESSION_BOTH_FIN | STEP_REFRESH : SESSION_V6_FIN | STEP_REFRESH)
+	(IS_RST(f) ? SESSION_TRANS | STEP_REFRESH : \
+	 (side) == SIDE_V4 && IS_FIN(f) ? SESSION_BOTH_FIN | STEP_REFRESH : SESSION_V6_FIN | STEP_REFRESH)
 /* Another connection may begin on the same ports (docs/decisions/0011-reopened-connections.md). */
 #define NEXT_BOTH_FIN(side, f) \
 	((f) != TCP_SYN ? SESSION_BOTH_FIN : \
