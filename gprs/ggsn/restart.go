@@ -65,7 +65,7 @@ func (e *Engine) doubtCounter(t *transaction, except handle) {
 // whatever it is.
 func (e *Engine) echoedCounter(t *transaction, counter uint8, of doubt, asked bool) {
 	switch {
-	case counter == t.p.restart:
+	case t.p.known && counter == t.p.restart:
 		t.p.doubt = doubt{}
 	case asked && older(counter, t.p.restart):
 		e.restarted(t.p, counter, of, t.call)

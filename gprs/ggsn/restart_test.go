@@ -135,3 +135,17 @@ func TestRestartDoubtedWhileAsked(t *testing.T) {
 		}
 	}
 }
+
+// TestRestartEchoedFirst: a first counter of 0 that an answer tells is one, too.
+func TestRestartEchoedFirst(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.EchoInterval = time.Minute })
+	w.open(1, "internet", gtp.PDPTypeIPv4)
+	for counter := range uint8(2) {
+		for _, d := range ofType(w.tick(time.Minute), gtp.TypeEchoRequest) {
+			w.reply(d, &gtp.EchoResponse{Recovery: counter})
+		}
+	}
+	if w.tick(time.Second); w.e.stats.Restarts != 1 || w.e.contexts.used() != 0 {
+		t.Errorf("%d restarts, %d contexts", w.e.stats.Restarts, w.e.contexts.used())
+	}
+}
