@@ -168,3 +168,33 @@ func TestRemoveStaticTells(t *testing.T) {
 		t.Errorf("events %+v", b.out.Events)
 	}
 }
+
+// TestPrefixTakenOutIsFree: hosts may have addresses of a prefix that was taken out, as soon as
+// no session has it, and a successor need not know it.
+func TestPrefixTakenOutIsFree(t *testing.T) {
+	b := engine(t, func(s *Settings) {
+		s.Clients = append(s.Clients, netip.MustParsePrefix("2001:db8:64::/48"))
+		s.Translate.Prefixes = append(s.Translate.Prefixes, prefix6(t, "2001:db8:65::/96"))
+	})
+	b.openUDP(clientA, 1500, "2001:db8:65::198.51.100.2")
+	former := pkt{src: "2001:db8:65::7", dst: server6, proto: udpProto, payload: udpMsg(1500, 53, 4)}
+	change := func() {
+		t.Helper()
+		if err := b.Reconfigure(b.changed(func(s *Settings) {
+			s.Clients = []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")}
+			s.Translate.Prefixes = s.Translate.Prefixes[:1]
+		})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.refused(former, SourceInPool6)
+	change()
+	b.refused(former, SourceInPool6) // a session has it
+	b.pass(b.settings.Timers.UDP + 2*sweepRound)
+	change()
+	b.openUDP(former.src, 1500, server6)
+	b.refused(pkt{src: clientA, dst: "2001:db8:65::198.51.100.2", proto: udpProto, payload: udpMsg(1500, 53, 4)}, NotPool6)
+	if prefixes, _ := b.Prefixes(); len(prefixes) != 1 {
+		t.Errorf("a successor is told of %d prefixes", len(prefixes))
+	}
+}

@@ -21,6 +21,7 @@ type target struct {
 type slot6 struct {
 	prefix translate.Prefix
 	out    bool
+	gone   bool // out, and no session has it: it keeps its place alone
 }
 
 // destination finds the IPv4 address in a destination, by the longest prefix of pool6
@@ -30,7 +31,7 @@ func (e *Engine) destination(dst netip.Addr) (target, Reason) {
 	var peer netip.Addr
 	for i := range e.prefixes {
 		p := &e.prefixes[i].prefix
-		if n := p.Prefix().Bits(); n > bits {
+		if n := p.Prefix().Bits(); n > bits && !e.prefixes[i].gone {
 			if a, ok := p.Extract(dst); ok {
 				best, bits, peer = i, n, a
 			}
@@ -58,7 +59,7 @@ func (e *Engine) mayEmbed(prefix int, a netip.Addr) bool {
 // loop (RFC 6146 section 5.4).
 func (e *Engine) inPool6(a netip.Addr) bool {
 	for i := range e.prefixes {
-		if e.prefixes[i].prefix.Prefix().Contains(a) {
+		if !e.prefixes[i].gone && e.prefixes[i].prefix.Prefix().Contains(a) {
 			return true
 		}
 	}

@@ -111,11 +111,12 @@ func (e *Engine) resize(s *Settings) {
 }
 
 // place gives the prefixes of pool6 their numbers, which sessions have: that of before, or a
-// new one. Taken out ones keep theirs, until no session has it any more and another needs it.
+// new one. Taken out ones keep theirs, until no session has it any more and another needs it,
+// or all behind it have gone.
 func (e *Engine) place(wanted []translate.Prefix) ([]slot6, error) {
 	slots := slices.Clone(e.prefixes)
 	for i := range slots {
-		slots[i].out = true
+		slots[i].out, slots[i].gone = true, false
 	}
 	numberOf := func(p translate.Prefix) int {
 		return slices.IndexFunc(slots, func(s slot6) bool { return s.prefix.Prefix() == p.Prefix() })
@@ -128,10 +129,7 @@ func (e *Engine) place(wanted []translate.Prefix) ([]slot6, error) {
 			fresh = append(fresh, p)
 		}
 	}
-	var unused []int
-	if len(slots)+len(fresh) > MaxPrefixes {
-		unused = e.unusedPrefixes()
-	}
+	slots, unused := e.release(slots)
 	for _, p := range fresh {
 		switch {
 		case numberOf(p) >= 0: // named twice
@@ -147,21 +145,31 @@ func (e *Engine) place(wanted []translate.Prefix) ([]slot6, error) {
 	return slots, nil
 }
 
-// unusedPrefixes are the numbers of prefixes that were taken out before, so that no one makes
-// sessions of theirs, and that no session has.
-func (e *Engine) unusedPrefixes() (unused []int) {
+// release marks prefixes that no session has any more as gone, and leaves out the last ones.
+// unused are the numbers of others that may be another's: those that were taken out before,
+// so that no one makes sessions of theirs.
+func (e *Engine) release(slots []slot6) (left []slot6, unused []int) {
+	if !slices.ContainsFunc(slots, func(s slot6) bool { return s.out }) {
+		return slots, nil
+	}
 	var used [MaxPrefixes]bool
 	e.table.WalkSessions(0, math.MaxInt32, func(s *state.Session) {
 		if int(s.Prefix) < len(used) {
 			used[s.Prefix] = true
 		}
 	})
-	for i, s := range e.prefixes {
-		if s.out && !used[i] {
+	for i := range slots {
+		slots[i].gone = slots[i].out && !used[i]
+	}
+	for n := len(slots) - 1; n >= 0 && slots[n].gone && e.prefixes[n].out; n-- {
+		slots = slots[:n]
+	}
+	for i, s := range slots {
+		if s.gone && e.prefixes[i].out {
 			unused = append(unused, i)
 		}
 	}
-	return unused
+	return slots, unused
 }
 
 // Prefixes returns pool6 as sessions number it. current is false for those that were taken
