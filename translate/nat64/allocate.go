@@ -3,6 +3,8 @@
 package nat64
 
 import (
+	"net/netip"
+
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 )
 
@@ -99,17 +101,17 @@ func (e *Engine) lease(c *call, s *state.Subscriber, transport state.Transport) 
 }
 
 // leaseAny leases a random block, or, where ports are calculated, one of those that are
-// no one's by calculation.
+// no one's by calculation. Of these a client gets ClientBlocks beside what is its own.
 func (e *Engine) leaseAny(s *state.Subscriber, transport state.Transport, b *state.Block) state.Outcome {
 	limit := e.settings.Limits.ClientBlocks
 	d := e.settings.Deterministic
 	if d == nil {
 		return e.table.Lease(s, transport, limit, e.random.Uint64(), b)
 	}
+	if e.leasedTo(s) >= limit || int(s.Blocks) >= maxBlocks {
+		return state.BlockLimit
+	}
 	for port := d.dynamicFirst(e.blockPorts()); port+e.blockPorts() <= 65536; port += e.blockPorts() {
-		if int(s.Blocks) >= maxBlocks {
-			return state.BlockLimit
-		}
 		switch outcome := e.table.LeaseAt(s, uint16(port), b); outcome {
 		case state.Taken, state.Found:
 		default:
@@ -117,6 +119,18 @@ func (e *Engine) leaseAny(s *state.Subscriber, transport state.Transport, b *sta
 		}
 	}
 	return state.NoBlock
+}
+
+// leasedTo returns how many blocks a client holds that are not its own by calculation.
+func (e *Engine) leasedTo(s *state.Subscriber) (n int) {
+	own, ok := e.deterministicPlace(s.Prefix)
+	var held [maxBlocks]state.Block
+	for _, b := range e.table.Blocks(s, held[:0]) {
+		if !ok || own.address != netip.AddrFrom4(b.Pool) || int(b.First) < own.first || int(b.First) > own.last {
+			n++
+		}
+	}
+	return n
 }
 
 // bound reports a binding that has a port outside of its client's blocks.

@@ -84,6 +84,49 @@ func TestDeterministicPorts(t *testing.T) {
 	}
 }
 
+// TestLeasesBesideCalculation: what is leased to one client is bounded, so that one cannot take
+// what all share.
+func TestLeasesBesideCalculation(t *testing.T) {
+	const own, none = "2001:db8:2:11::1", "2001:db8:2:ffff::1" // whose number is beyond the pool
+	for _, tt := range []struct {
+		client string
+		blocks int // of 256 ports
+	}{{own, 12 + 2}, {none, 2}} {
+		sizes := testSizes
+		sizes.Sessions = 8192
+		b := engineOver(t, newTable(t, sizes), deterministic)
+		for i := range tt.blocks * 256 {
+			b.openUDP(tt.client, uint16(1024+i), server6)
+		}
+		b.in(pkt{src: tt.client, dst: server6, proto: udpProto, payload: udpMsg(1023, 53, 4)})
+		b.in(pkt{src: tt.client, dst: server6, proto: udpProto, payload: udpMsg(60000, 53, 4)})
+		if n := b.Stats().Dropped[NoPort]; n < 1 || b.Engine.Sizes().Blocks != tt.blocks {
+			t.Errorf("%s has %d blocks, want %d; dropped %v", tt.client, b.Engine.Sizes().Blocks, tt.blocks, b.drops())
+		}
+	}
+}
+
+// TestAddressForLeases: who has no ports by calculation goes to an address where some are leased.
+func TestAddressForLeases(t *testing.T) {
+	sizes := testSizes
+	sizes.Sessions, sizes.Subscribers = 8192, 256
+	b := engineOver(t, newTable(t, sizes), func(s *Settings) {
+		deterministic(s)
+		s.Deterministic.Dynamic = 1
+		s.Limits.ClientBlocks = maxBlocks
+	})
+	room := (65536 - b.settings.Deterministic.dynamicFirst(256)) / 256
+	for n := range 4 * room { // a block for each client
+		client := netip.MustParsePrefix("2001:db8:2::/48").Addr().As16()
+		client[6], client[7], client[15] = 0xf0, byte(n), 1
+		b.openUDP(netip.AddrFrom16(client).String(), 1500, server6)
+	}
+	b.in(pkt{src: "2001:db8:2:ffff::1", dst: server6, proto: udpProto, payload: udpMsg(1500, 53, 4)})
+	if n := b.Stats().Dropped[NoAddress]; n != 1 {
+		t.Errorf("dropped %v", b.drops())
+	}
+}
+
 func TestWhereWithoutCalculation(t *testing.T) {
 	b := engine(t, nil)
 	port := b.openUDP(clientA, 1500, server6)

@@ -101,7 +101,7 @@ type Timers struct {
 // Limits of memory and of what one client or source may take.
 type Limits struct {
 	ClientSessions int // sessions of one client; 0 is no limit
-	ClientBlocks   int // blocks of ports of one client: 1 to 16
+	ClientBlocks   int // blocks of ports of one client: 1 to 16, or, with Deterministic, beside its own
 
 	StoredSYNs       int // SYNs from the IPv4 side that wait
 	StoredSYNsSource int // of those, for one client or from one host that has sessions

@@ -92,11 +92,14 @@ func (e *Engine) chooseAddress(c *call, client [16]byte, transport state.Transpo
 	if c.mono < e.exhausted[transport] {
 		return netip.Addr{}, false
 	}
-	n := len(e.pool.addresses)
+	n, first := len(e.pool.addresses), uint32(0)
+	if d := e.settings.Deterministic; d != nil {
+		first = uint32(d.dynamicFirst(e.blockPorts())) // the others are calculated for somebody
+	}
 	at := e.random.IntN(n)
 	for range min(n, maxTries) {
 		a := e.pool.addresses[at]
-		if e.table.HasBlock(a.As4(), transport) {
+		if e.table.HasBlock(a.As4(), transport, first) {
 			return a, true
 		}
 		if at++; at == n {

@@ -199,7 +199,7 @@ func (s *Settings) tableKeys() []key.Key {
 		key.Of("max_addresses", &s.MaxAddresses, 64, key.Integer[int](1, maxAddresses), key.Restart, "The same for addresses of pool4."),
 		key.Of("client_length", &s.ClientLength, 64, key.Integer[int](1, 128), key.Restart, "How many bits of an IPv6 address make one client."),
 		key.Of("block_size", &s.BlockSize, 512, blockSize, key.Restart, "Clients get ports in blocks of this size, a power of two from 64."),
-		key.Of("client_blocks", &s.ClientBlocks, 8, key.Integer[int](1, maxClientBlocks), key.Live, "How many blocks a client gets at most, 1 to 16."),
+		key.Of("client_blocks", &s.ClientBlocks, 8, key.Integer[int](1, maxClientBlocks), key.Live, "How many blocks a client gets at most, 1 to 16; where ports are calculated, beside its own."),
 		key.Of("client_sessions", &s.ClientSessions, 1<<14, key.Count(0), key.Live,
 			"Sessions of one client; 0 is no limit. IPv4 hosts open none for one that has half of them."),
 		key.Of("deterministic", &s.Deterministic, 0, key.Integer[int](0, 64512), key.Live,

@@ -195,13 +195,14 @@ func (t *Table) InBlock(s *Session) bool {
 	return ok && t.leases[address*t.blocksOf()+uint32(s.PoolPort)/64/uint32(t.sizes.BlockWords)] == atomic.LoadUint32(&t.bindings[s.Binding].subscriber)
 }
 
-// HasBlock reports whether an address has a free block with ports of a transport.
-func (t *Table) HasBlock(pool [4]byte, transport Transport) bool {
+// HasBlock reports whether an address has a free block with ports of a transport, from a port
+// on that begins one.
+func (t *Table) HasBlock(pool [4]byte, transport Transport, first uint32) bool {
 	address, ok := t.numberOf(pool)
 	if !ok {
 		return false
 	}
-	for at := range t.blocksOf() {
+	for at := first / 64 / uint32(t.sizes.BlockWords); at < t.blocksOf(); at++ {
 		if t.leases[address*t.blocksOf()+at] == 0 && t.usable(address, transport, at) {
 			return true
 		}

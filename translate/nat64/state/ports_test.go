@@ -158,7 +158,7 @@ func TestAllBlocks(t *testing.T) {
 			t.Fatalf("block %d: %s", s.Blocks, o)
 		}
 	}
-	if table.HasBlock(first4, UDP) || !table.HasBlock(next4, UDP) || table.HasBlock(peer4, UDP) {
+	if table.HasBlock(first4, UDP, 0) || !table.HasBlock(next4, UDP, 0) || !table.HasBlock(next4, UDP, 61440) || table.HasBlock(next4, UDP, 65536) || table.HasBlock(peer4, UDP, 0) {
 		t.Error("it is wrong which address has a block")
 	}
 	var firsts []int
