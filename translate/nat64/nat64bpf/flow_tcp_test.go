@@ -32,6 +32,24 @@ func TestStoredSYNs(t *testing.T) {
 	r.expect(p, To4Forwarded) // the session is there
 }
 
+// Stored SYNs of one source, forged ones perhaps, may be many: once they have ended the fast path
+// has its connections again.
+func TestManyStoredSYNsOfOneSource(t *testing.T) {
+	r := newFlowRig(t, someSizes)
+	r.client(flowHost, 0)
+	w, p := r.Waiting(), outward(state.TCP, 5000, 80)
+	for range 1000 {
+		w.Add(flowPeer.As4(), 80)
+	}
+	for range 999 {
+		w.Remove(flowPeer.As4(), 80)
+	}
+	r.expect(p, Reason(nat64ReasonREASON_STORED_SYN))
+	w.Remove(flowPeer.As4(), 80)
+	w.Remove(flowPeer.As4(), 80) // one that a predecessor has added
+	r.expect(p, To4Forwarded)
+}
+
 // Every state, side and flag gives what the engine's table gives.
 func TestTCPSteps(t *testing.T) {
 	r := newFlowRig(t, someSizes)

@@ -10,16 +10,20 @@ import (
 )
 
 // Waiting counts SYNs of the IPv4 side that the engine has stored, by a hash of their
-// source, saturating: a SYN of the IPv6 side to such a source is left to the engine. The
-// engine alone may write it.
+// source: a SYN of the IPv6 side to such a source is left to the engine. The engine alone may
+// write it.
+//
+// Programs have a 1 for each hash that is there. The count itself is here, for as many SYNs as
+// anybody may forge: a tally that is full never counts back.
 type Waiting struct {
-	seed  [2]uint64
-	tally fastpath.Tally
+	seed   [2]uint64
+	tally  fastpath.Tally
+	counts map[uint64]uint32
 }
 
 // Waiting returns the table.
 func (n *Path) Waiting() *Waiting {
-	return &Waiting{seed: n.settings.WaitingSeed, tally: fastpath.TallyOver(n.Shared())}
+	return &Waiting{seed: n.settings.WaitingSeed, tally: fastpath.TallyOver(n.Shared()), counts: make(map[uint64]uint32)}
 }
 
 // slot returns the counter of an address and port, as bpf/nat64_flow.h finds it.
@@ -31,10 +35,28 @@ func (w *Waiting) slot(peer [4]byte, port uint16) uint64 {
 }
 
 // Add counts a SYN from an address and port.
-func (w *Waiting) Add(peer [4]byte, port uint16) { w.tally.Add(w.slot(peer, port)) }
+func (w *Waiting) Add(peer [4]byte, port uint16) {
+	slot := w.slot(peer, port)
+	if w.counts[slot]++; w.counts[slot] == 1 {
+		w.tally.Add(slot)
+	}
+}
 
 // Remove takes back one Add.
-func (w *Waiting) Remove(peer [4]byte, port uint16) { w.tally.Remove(w.slot(peer, port)) }
+func (w *Waiting) Remove(peer [4]byte, port uint16) {
+	slot := w.slot(peer, port)
+	switch w.counts[slot] {
+	case 0:
+	case 1:
+		delete(w.counts, slot)
+		w.tally.Remove(slot)
+	default:
+		w.counts[slot]--
+	}
+}
 
 // Clear forgets all of them.
-func (w *Waiting) Clear() { w.tally.Clear() }
+func (w *Waiting) Clear() {
+	clear(w.counts)
+	w.tally.Clear()
+}
