@@ -15,7 +15,9 @@ import (
 // Spool has records that must reach somebody, in a [Journal]: what has been put and flushed is there,
 // whatever ends the process, until it is done. Each record is of a line, and those of one line are handed
 // out one at a time and in their order. Passing records tell nothing that a later one of their line does
-// not tell as well, and so the next one takes the place of one that waits. Its methods may be called by several goroutines.
+// not tell as well, and so the next one takes the place of one that waits. One of the line without a name is of
+// all lines: it stays between what was put before it and what comes behind, whatever is postponed (spool_order.go).
+// Its methods may be called by several goroutines.
 type Spool struct {
 	journal *Journal
 	of      func(record []byte) (line string, passing bool)
@@ -27,6 +29,7 @@ type Spool struct {
 	lines     map[string][]*spooled
 	ready     readyHeap // the first of each line that is not taken
 	postponed []*spooled
+	order     order
 	end       uint64 // number of the one that comes next
 	octets    int
 	limit     int
@@ -41,6 +44,7 @@ type spooled struct {
 	line    string
 	passing bool
 	turn    int // how often it was postponed
+	stage   int // see order
 	place   int // in the heap; notReady: it is not there
 }
 
@@ -62,7 +66,7 @@ func OpenSpool(path string, limit int, of func(record []byte) (line string, pass
 	if err != nil {
 		return nil, err
 	}
-	s := &Spool{journal: journal, of: of, waiting: make(map[uint64]*spooled, len(records)), lines: map[string][]*spooled{}, limit: limit, dirty: map[uint64]struct{}{}}
+	s := &Spool{journal: journal, of: of, waiting: make(map[uint64]*spooled, len(records)), lines: map[string][]*spooled{}, limit: limit, dirty: map[uint64]struct{}{}, order: newOrder()}
 	for _, key := range slices.Sorted(maps.Keys(records)) {
 		if len(key) == 8 { // another is of nobody
 			s.end = binary.BigEndian.Uint64([]byte(key))
@@ -76,6 +80,7 @@ func OpenSpool(path string, limit int, of func(record []byte) (line string, pass
 // add appends a record to its line.
 func (s *Spool) add(line string, passing bool, record []byte) *spooled {
 	one := &spooled{number: s.end, record: record, line: line, passing: passing, place: notReady}
+	s.order.add(one)
 	s.waiting[one.number] = one
 	s.lines[one.line] = append(s.lines[one.line], one)
 	if s.lines[one.line][0] == one {
@@ -121,7 +126,7 @@ func (s *Spool) replaceable(line string) *spooled {
 		return nil
 	}
 	last := list[len(list)-1]
-	if !last.passing || len(list) == 1 && last.place == notReady {
+	if !last.passing || last.stage < s.order.last || len(list) == 1 && last.place == notReady {
 		return nil
 	}
 	return last
@@ -138,15 +143,16 @@ func (s *Spool) count(passing bool) {
 
 func spoolKey(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n)) }
 
-// Take returns the first record that nobody has taken and that no other of its line precedes, with its
-// number; false: there is none.
+// Take returns the first record that nobody has taken and that no other of its line precedes, nor one of all lines,
+// with its number; false: there is none.
 func (s *Spool) Take() (n uint64, record []byte, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.ready) == 0 {
+	one := s.next()
+	if one == nil {
 		return 0, nil, false
 	}
-	one := heap.Pop(&s.ready).(*spooled)
+	heap.Remove(&s.ready, one.place)
 	return one.number, one.record, true
 }
 
@@ -180,7 +186,10 @@ func (s *Spool) isTaken(one *spooled) bool {
 func (s *Spool) Postpone(n uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	one := s.waiting[n]
+	return s.postpone(s.waiting[n])
+}
+
+func (s *Spool) postpone(one *spooled) bool {
 	taken := s.isTaken(one)
 	if taken {
 		one.turn++
@@ -204,11 +213,16 @@ func (s *Spool) Restore() {
 	s.postponed = nil
 }
 
-// Done removes a record that was taken and has reached whom it is for.
+// Done removes a record that was taken and has reached whom it is for. One of all lines that was tried before its
+// time comes again.
 func (s *Spool) Done(n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if one := s.waiting[n]; s.isTaken(one) {
+	switch one := s.waiting[n]; {
+	case !s.isTaken(one):
+	case one.stage > s.order.current():
+		s.postpone(one)
+	default:
 		s.remove(one)
 	}
 }
@@ -222,7 +236,8 @@ func (s *Spool) remove(one *spooled) {
 	} else {
 		delete(s.dirty, one.number)
 	}
-	if rest := s.lines[one.line][1:]; len(rest) > 0 {
+	rest := s.lines[one.line][1:]
+	if s.order.remove(one, rest); len(rest) > 0 {
 		s.lines[one.line] = rest
 		heap.Push(&s.ready, rest[0])
 	} else {
@@ -301,37 +316,4 @@ func (s *Spool) Info() SpoolInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return SpoolInfo{Records: len(s.waiting), Octets: s.octets, Refused: s.refused, Cut: s.journal.Cut, Passed: s.passed}
-}
-
-// readyHeap is the container/heap of records to be taken.
-type readyHeap []*spooled
-
-func (h readyHeap) Len() int { return len(h) }
-
-func (h readyHeap) Less(i, j int) bool {
-	if h[i].turn != h[j].turn {
-		return h[i].turn < h[j].turn
-	}
-	return h[i].number < h[j].number
-}
-
-func (h readyHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i, j
-}
-
-// Push is of [heap.Interface].
-func (h *readyHeap) Push(x any) {
-	one := x.(*spooled)
-	one.place = len(*h)
-	*h = append(*h, one)
-}
-
-// Pop is of [heap.Interface].
-func (h *readyHeap) Pop() any {
-	last := len(*h) - 1
-	one := (*h)[last]
-	(*h)[last] = nil
-	*h, one.place = (*h)[:last], notReady
-	return one
 }

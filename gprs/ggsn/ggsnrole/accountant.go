@@ -142,7 +142,8 @@ func (a *accountant) wake() {
 }
 
 // send tells servers what may be under way. What repeats does not keep its order, so that of a session one
-// record is under way at a time, for the spool has each in its line, and one of the whole node alone.
+// record is under way at a time, for the spool has each in its line, and one of the whole node alone, between all
+// that was put before it and all that comes behind: it ends what servers have of this node (RFC 2866 section 5.1).
 func (a *accountant) send(now time.Time, out *radius.Output) {
 	for ; len(a.aside) > 0 && !a.aside[0].until.After(now); a.aside = a.aside[1:] {
 		if n := a.aside[0].number; !a.spool.GiveBack(n) {
@@ -247,10 +248,10 @@ func (a *accountant) taken(n uint64) {
 // givenUp keeps a record that no server has answered. It may be that none is there: then one record at a
 // time, of one session after the other, finds out by the client's times whether one is back. Or it is the
 // record that they do not like, if it is not answered again though others were meanwhile: it must not
-// hold these up.
+// hold these up, nor one of the whole node behind it.
 func (a *accountant) givenUp(n uint64, now time.Time) {
 	before, again := a.doubts[n]
-	if again && a.answered > before {
+	if again && a.answered > before && a.spool.Aside(n) {
 		if len(a.aside) == 0 {
 			a.log.Warn("RADIUS servers answer other accounting records and not this one, which is kept and tried again later", "record", n, "after", asideTime)
 		}

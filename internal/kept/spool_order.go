@@ -1,0 +1,127 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package kept
+
+// order is which records of a [Spool] may be taken now. Each is of a stage: one of all lines has its own, and what
+// is put behind that the next one. What is of a stage waits until nothing of the stages before it is left.
+type order struct {
+	last, first int // stages: of what is put next, and none before is left
+	left        map[int]int
+	aside       map[string]bool // lines of which nothing is counted in left
+}
+
+func newOrder() order { return order{left: map[int]int{}, aside: map[string]bool{}} }
+
+// ofAll is the line of records that are of all lines.
+const ofAll = ""
+
+// add gives a record that was put its stage.
+func (o *order) add(one *spooled) {
+	if one.line == ofAll {
+		o.last++
+	}
+	if one.stage = o.last; !o.aside[one.line] {
+		o.left[one.stage]++
+	}
+	if one.line == ofAll {
+		o.last++
+	}
+}
+
+// remove forgets the first of a line. What follows it in a line that was set aside is in its order again.
+func (o *order) remove(one *spooled, rest []*spooled) {
+	if !o.aside[one.line] {
+		o.forget(one)
+		return
+	}
+	delete(o.aside, one.line)
+	for _, next := range rest {
+		o.left[next.stage]++
+		o.first = min(o.first, next.stage)
+	}
+}
+
+func (o *order) forget(one *spooled) {
+	if o.left[one.stage]--; o.left[one.stage] == 0 {
+		delete(o.left, one.stage)
+	}
+}
+
+// current is the stage of which records may be taken.
+func (o *order) current() int {
+	for o.first < o.last && o.left[o.first] == 0 {
+		o.first++
+	}
+	return o.first
+}
+
+// next is what is taken next; nil: nothing. When all that may be taken was postponed more often than what is of all
+// lines behind it, that is tried, and again in its time: who takes it and nothing else is there, and has something
+// against the others.
+func (s *Spool) next() *spooled {
+	if len(s.ready) == 0 {
+		return nil
+	}
+	one := s.ready[0]
+	if all := s.lines[ofAll]; len(all) > 0 && all[0].place != notReady && one.stage < all[0].stage && one.turn > all[0].turn {
+		return all[0]
+	}
+	if one.stage > s.order.current() {
+		return nil
+	}
+	return one
+}
+
+// Aside has a record that was taken, and what follows it in its line, hold up no record of all lines any more, until
+// it is done; false: it is one of these.
+func (s *Spool) Aside(n uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := s.waiting[n]
+	if !s.isTaken(one) || one.line == ofAll {
+		return false
+	}
+	if one.turn = 0; !s.order.aside[one.line] {
+		s.order.aside[one.line] = true
+		for _, each := range s.lines[one.line] {
+			s.order.forget(each)
+		}
+	}
+	return true
+}
+
+// readyHeap is the container/heap of records to be taken.
+type readyHeap []*spooled
+
+func (h readyHeap) Len() int { return len(h) }
+
+func (h readyHeap) Less(i, j int) bool {
+	if h[i].stage != h[j].stage {
+		return h[i].stage < h[j].stage
+	}
+	if h[i].turn != h[j].turn {
+		return h[i].turn < h[j].turn
+	}
+	return h[i].number < h[j].number
+}
+
+func (h readyHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+
+// Push is of [heap.Interface].
+func (h *readyHeap) Push(x any) {
+	one := x.(*spooled)
+	one.place = len(*h)
+	*h = append(*h, one)
+}
+
+// Pop is of [heap.Interface].
+func (h *readyHeap) Pop() any {
+	last := len(*h) - 1
+	one := (*h)[last]
+	(*h)[last] = nil
+	*h, one.place = (*h)[:last], notReady
+	return one
+}
