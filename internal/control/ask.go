@@ -31,9 +31,10 @@ func (q *Question) values() url.Values {
 }
 
 func questionOf(r *http.Request) Question {
+	query := r.URL.Query()
 	return Question{
-		Role: r.FormValue("role"), Instance: r.FormValue("instance"),
-		What: r.FormValue("what"), Arguments: json.RawMessage(r.FormValue("arguments")),
+		Role: query.Get("role"), Instance: query.Get("instance"),
+		What: query.Get("what"), Arguments: json.RawMessage(query.Get("arguments")),
 	}
 }
 

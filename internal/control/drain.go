@@ -17,7 +17,7 @@ type Drained struct {
 func draining(mux *http.ServeMux, source Source, guard func(what string, handle http.HandlerFunc) http.HandlerFunc) {
 	for path, on := range map[string]bool{pathDrain: true, pathUndrain: false} {
 		mux.HandleFunc("POST "+path, guard("drain anything", func(w http.ResponseWriter, r *http.Request) {
-			drained, err := source.Drain(r.FormValue("instance"), on)
+			drained, err := source.Drain(r.URL.Query().Get("instance"), on)
 			respond(w, drained, err, http.StatusInternalServerError)
 		}))
 	}

@@ -41,7 +41,22 @@ func handler(source Source, stopping context.Context) http.Handler {
 	mux := http.NewServeMux()
 	reading(mux, source, stopping)
 	trusted(mux, source, stopping)
-	return mux
+	return bodiless(mux)
+}
+
+// bodiless refuses questions with a body, for all that is asked stands in their addresses: who
+// may only read shall fill neither memory nor disk, nor hold a place by a body that never ends.
+func bodiless(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength == 0 {
+			next.ServeHTTP(w, r)
+			return
+		}
+		// The server would wait for some of it otherwise, to take a further question.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now())
+		w.Header().Set("Connection", "close")
+		refuse(w, http.StatusRequestEntityTooLarge, "the control socket takes no body: write what is asked into the address, behind a question mark")
+	})
 }
 
 // reading are the handlers that change nothing.
@@ -52,8 +67,9 @@ func reading(mux *http.ServeMux, source Source, stopping context.Context) {
 	mux.HandleFunc("GET "+pathAddresses, serveAddresses(source, stopping))
 	mux.HandleFunc("GET "+pathAsk, serveQuestions(source.Ask))
 	mux.HandleFunc("GET "+pathPeers, func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
 		limit := DefaultPeers
-		if text := r.FormValue("limit"); text != "" {
+		if text := query.Get("limit"); text != "" {
 			n, err := strconv.Atoi(text)
 			if err != nil || n < 0 || n > MaxPeers {
 				refuse(w, http.StatusBadRequest, fmt.Sprintf("limit must be a number from 0 to %d", MaxPeers))
@@ -61,7 +77,7 @@ func reading(mux *http.ServeMux, source Source, stopping context.Context) {
 			}
 			limit = n
 		}
-		peers, err := source.Peers(r.FormValue("instance"), limit)
+		peers, err := source.Peers(query.Get("instance"), limit)
 		respond(w, peers, err, http.StatusInternalServerError)
 	})
 }

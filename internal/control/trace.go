@@ -45,13 +45,14 @@ func (t *TraceRequest) query() url.Values {
 }
 
 func parseTrace(r *http.Request) (t TraceRequest, filter trace.Filter, err error) {
-	t = TraceRequest{Instance: r.FormValue("instance"), Filter: r.FormValue("filter")}
+	query := r.URL.Query()
+	t = TraceRequest{Instance: query.Get("instance"), Filter: query.Get("filter")}
 	if filter, err = trace.ParseFilter(t.Filter); err != nil {
 		return t, filter, err
 	}
 	t.Sampling = trace.Sampling{Every: 1, PerSecond: trace.DefaultPerSecond}
 	for name, into := range map[string]*int{"every": &t.Every, "rate": &t.PerSecond} {
-		if text := r.FormValue(name); text != "" {
+		if text := query.Get(name); text != "" {
 			if *into, err = strconv.Atoi(text); err != nil {
 				return t, filter, fmt.Errorf("%s=%s is no number", name, text)
 			}
