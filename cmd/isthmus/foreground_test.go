@@ -3,11 +3,73 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/isthmus-net/isthmus/internal/role"
+	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/internal/testutil/echo"
+	"github.com/isthmus-net/isthmus/internal/testutil/program"
 )
+
+// asForeground makes the test binary a program that runs the toy without a configuration file.
+const asForeground = "foreground"
+
+func inForeground() {
+	roles = append(roles, echo.Role)
+	err := foreground("[[echo]]\nlisten = \"127.0.0.1:0\"\n[control]\nsocket = \"\"\n", streams{out: os.Stdout, err: os.Stderr})
+	if err != nil {
+		panic(err)
+	}
+	os.Exit(0)
+}
+
+// TestForegroundEndsWithItsTerminal: a program that has nothing to read again stops in good order
+// when its terminal closes, of which kernel and shell tell it, each by a SIGHUP; not under nohup.
+func TestForegroundEndsWithItsTerminal(t *testing.T) {
+	for name, run := range map[string]string{"terminal": `exec "$0"`, "nohup": `trap "" HUP; exec "$0"`} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), "sh", "-c", run, os.Args[0])
+			cmd.Env = append(os.Environ(), program.As(asForeground))
+			errs, err := cmd.StderrPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			kill := time.AfterFunc(testutil.Patience, func() { _ = cmd.Process.Kill() })
+			defer kill.Stop()
+			log := bufio.NewReader(errs)
+			for line := ""; !strings.Contains(line, "all instances are running"); {
+				if line, err = log.ReadString('\n'); err != nil {
+					t.Fatal(err)
+				}
+			}
+			signals := []syscall.Signal{syscall.SIGHUP, syscall.SIGHUP}
+			if name == "nohup" {
+				signals = append(signals, syscall.SIGTERM)
+			}
+			for _, s := range signals {
+				if err := cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+					t.Fatal(err)
+				}
+			}
+			rest, _ := io.ReadAll(log)
+			if err := cmd.Wait(); err != nil || !bytes.Contains(rest, []byte("stopping")) {
+				t.Errorf("ended with %v, and said\n%s", err, rest)
+			}
+		})
+	}
+}
 
 // TestForegroundFaults: what a role's flags make of a configuration is checked as a file
 // is, and reported as of the command line.

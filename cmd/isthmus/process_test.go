@@ -28,6 +28,8 @@ func TestMain(m *testing.M) {
 		switch as {
 		case asStopping:
 			neverStops()
+		case asForeground:
+			inForeground()
 		case asToys:
 			roles = append(roles, echo.Role, mirror.Role)
 		}

@@ -34,7 +34,7 @@ func (c *RunCmd) Run(to streams) error {
 }
 
 // serve runs a configuration until a signal ends it. load, if there is one, reads it
-// again.
+// again at SIGHUP; without it SIGHUP is a signal to end.
 func serve(settings *config.Config, path string, load func() (*config.Config, error), to streams) error {
 	collectLater()
 	level := new(slog.LevelVar)
@@ -47,10 +47,13 @@ func serve(settings *config.Config, path string, load func() (*config.Config, er
 	if err != nil {
 		return err
 	}
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
-	ctx, stop := untilSignal(context.Background())
+	hangup, ends := make(chan os.Signal, 1), endSignals()
+	if load != nil {
+		ends = []os.Signal{os.Interrupt, syscall.SIGTERM}
+		signal.Notify(hangup, syscall.SIGHUP)
+		defer signal.Stop(hangup)
+	}
+	ctx, stop := untilSignal(context.Background(), append(ends, syscall.SIGUSR2)...)
 	defer stop()
 	loop.Hurry()
 	options := daemon.Options{
@@ -70,14 +73,24 @@ func collectLater() {
 	time.AfterFunc(time.Second, func() { debug.SetGCPercent(before) })
 }
 
-// untilSignal returns a context that the first signal to stop ends. A second one has
+// endSignals are those that end a program in the foreground: that of its terminal, too, when it
+// closes, unless nohup has it ignored.
+func endSignals() []os.Signal {
+	list := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		list = append(list, syscall.SIGHUP)
+	}
+	return list
+}
+
+// untilSignal returns a context that the first of these signals ends. A second one has
 // its usual effect, however soon it comes: it is handed on, for until the first is
 // given up again both may be on their way here.
-func untilSignal(parent context.Context) (context.Context, context.CancelFunc) {
+func untilSignal(parent context.Context, ends ...os.Signal) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	ended, end := context.WithCancel(context.WithoutCancel(parent))
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGUSR2)
+	signal.Notify(signals, ends...)
 	go func() {
 		defer signal.Stop(signals)
 		select {
@@ -89,11 +102,18 @@ func untilSignal(parent context.Context) (context.Context, context.CancelFunc) {
 		case <-ended.Done():
 			return
 		}
-		select {
-		case s := <-signals:
-			signal.Stop(signals)
-			_ = syscall.Kill(os.Getpid(), s.(syscall.Signal))
-		case <-ended.Done():
+		for {
+			select {
+			case s := <-signals:
+				if s == syscall.SIGHUP {
+					continue // of a terminal that closes kernel and shell tell both
+				}
+				signal.Stop(signals)
+				_ = syscall.Kill(os.Getpid(), s.(syscall.Signal))
+				return
+			case <-ended.Done():
+				return
+			}
 		}
 	}()
 	return ctx, func() { cancel(nil); end() }

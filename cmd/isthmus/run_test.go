@@ -19,7 +19,7 @@ import (
 const asStopping = "stopping"
 
 func neverStops() {
-	ctx, _ := untilSignal(context.Background())
+	ctx, _ := untilSignal(context.Background(), endSignals()...)
 	fmt.Println("started")
 	<-ctx.Done()
 	select {}

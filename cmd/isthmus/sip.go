@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/control"
@@ -68,7 +67,7 @@ func (c *SIPUACmd) Run(to streams) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), endSignals()...)
 	defer stop()
 	if daemon, err := c.client(); err == nil {
 		go followAddresses(ctx, daemon, a.AddressChanged)
