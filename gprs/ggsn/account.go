@@ -19,8 +19,9 @@ type Account struct {
 	Class [][]byte
 	// Pool6 and PoolDelegated are the pools that [Grant] has named, and of which the session's prefixes are.
 	Pool6, PoolDelegated string
-	// Local tells that the terminal came in by [APN].Fallback.
-	Local bool
+	// Local tells that the terminal came in by [APN].Fallback, Servers that it did where [APN] has them: who was told
+	// of a beginning waits for the end.
+	Local, Servers bool
 }
 
 // Origin is what a Create Request says of its terminal besides who it is.
@@ -51,7 +52,7 @@ func (e *Engine) account(h handle, a *access, m *gtp.CreateRequest, g *Grant, c 
 		return
 	}
 	from, _ := originOf(m)
-	made := &accounting{Account: &Account{Origin: from}, told: c.at}
+	made := &accounting{Account: &Account{Origin: from, Servers: a.Servers}, told: c.at}
 	if g != nil {
 		made.Class, made.interim, made.Local = g.Class, g.Interim, g.local(a)
 		if e.sessions.at(h).has.has(TypeIPv6) && !g.Prefix6.IsValid() {
@@ -138,6 +139,7 @@ type storedAccount struct {
 	Told, Interim int64
 	Tariff        int64
 	Local         bool
+	Servers       bool
 	Origin        struct { // of each what it is, if it is there
 		Selection, Charging, RAT, IMEI, Network, Location, TimeZone bool
 	}
@@ -152,7 +154,7 @@ type storedAccount struct {
 
 func (of *accounting) appendStored(b []byte) []byte {
 	r := storedAccount{
-		Told: int64(of.told), Interim: int64(of.interim), Tariff: of.tariff, Local: of.Local, Classes: uint16(len(of.Class)),
+		Told: int64(of.told), Interim: int64(of.interim), Tariff: of.tariff, Local: of.Local, Servers: of.Servers, Classes: uint16(len(of.Class)),
 		Selection: of.Selection.Value, Charging: of.Charging.Value, RAT: of.RAT.Value, IMEI: of.IMEI.Value,
 		Network: of.Network.Value, TimeZone: of.TimeZone.Value,
 	}
@@ -177,7 +179,7 @@ func (r *resuming) account() (*accounting, bool) {
 	if !r.record(&in) {
 		return nil, false
 	}
-	of := &accounting{Account: &Account{Local: in.Local}, told: time.Duration(in.Told), interim: time.Duration(in.Interim), tariff: in.Tariff}
+	of := &accounting{Account: &Account{Local: in.Local, Servers: in.Servers}, told: time.Duration(in.Told), interim: time.Duration(in.Interim), tariff: in.Tariff}
 	of.Selection = gtp.Optional[gtp.SelectionMode]{Value: in.Selection, Present: in.Origin.Selection}
 	of.Charging = gtp.Optional[uint16]{Value: in.Charging, Present: in.Origin.Charging}
 	of.RAT = gtp.Optional[gtp.RATType]{Value: in.RAT, Present: in.Origin.RAT}

@@ -97,10 +97,10 @@ type APN struct {
 	Authorize bool
 	// Fallback lets terminals in where nobody says whether they may, as if nobody were to be asked.
 	Fallback bool
-	// Account has events of contexts tell of the [Account] of their session. Interim is how often
-	// ContextCounted tells of a session; 0: as [Grant] says.
-	Account bool
-	Interim time.Duration
+	// Account has events of contexts tell of the [Account] of their session, which notes whether there were Servers
+	// to be told when it began. Interim is how often ContextCounted tells of a session; 0: as [Grant] says.
+	Account, Servers bool
+	Interim          time.Duration
 	// Report is what SGSNs are asked to report of where terminals are; InfoChangeStop: nothing.
 	Report gtp.InfoChangeAction
 	// Charging closes the charging records of contexts that last.

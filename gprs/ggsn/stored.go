@@ -11,7 +11,7 @@ import (
 )
 
 // storedMagic begins what is stored; its last octet is the version of the form.
-const storedMagic uint32 = 0x4947470b
+const storedMagic uint32 = 0x4947470c
 
 // storedHeader is followed by the nodes, by the access points, by the sessions, each followed
 // by its contexts, and by leases that are held. An access point is its name behind its

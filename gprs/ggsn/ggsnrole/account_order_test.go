@@ -4,11 +4,19 @@ package ggsnrole
 
 import (
 	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
 	"github.com/isthmus-net/isthmus/internal/radius"
+	"github.com/isthmus-net/isthmus/internal/testutil/program"
+	"github.com/isthmus-net/isthmus/lab/peers"
 )
 
 // ofSession tells of a session by its Charging-ID.
@@ -94,5 +102,56 @@ func TestAccountingOnHated(t *testing.T) {
 	}
 	if got = a.hears(&now, asideTime+time.Minute, ""); fmt.Sprint(got) != "[1:F 2:F]" || a.spool.Info().Records != 0 {
 		t.Errorf("the server is told %v", got)
+	}
+}
+
+// TestToldAsBegun has servers told of the end of a session of whose beginning they were, whatever a reload or another
+// start says of its access point since, and not of one that began untold.
+func TestToldAsBegun(t *testing.T) {
+	for _, then := range []string{"none", "file"} {
+		for by, restart := range map[string]bool{"reload": false, "restart": true} {
+			t.Run(then+" by a "+by, func(t *testing.T) { testToldAsBegun(t, then, restart) })
+		}
+	}
+}
+
+func testToldAsBegun(t *testing.T, then string, restart bool) {
+	c, _ := newAccountingCore(t, nodeAddr[false].String(), "")
+	file := filepath.Join(t.TempDir(), "detail")
+	c.startAccounting(t, peers.FreeRADIUS{Listen: netip.AddrPortFrom(nodeAddr[false], 1812), Secret: "xyzzy5461", Detail: file})
+	p := c.serve(t)
+	change := func(from, to string) {
+		text, err := os.ReadFile(c.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		writePrivate(t, c.path, strings.Replace(string(text), fmt.Sprintf("accounting = %q", from), fmt.Sprintf("accounting = %q", to), 1))
+		if restart {
+			c.manager.End(t, p, syscall.SIGTERM)
+			p = c.serve(t)
+		} else if status, said := program.Call(t, "reload", "--socket", c.socket); status != 0 {
+			t.Fatal(said)
+		}
+	}
+	first := c.open(t, 1, false)
+	change("radius", then)
+	untold := c.open(t, 2, false)
+	c.remove(t, &first)
+	change(then, "radius")
+	c.remove(t, &untold)
+	third := c.open(t, 3, false)
+	c.remove(t, &third)
+	var got []string
+	await(t, func() bool {
+		got = nil
+		for _, one := range detail(t, file) {
+			got = append(got, one["Acct-Status-Type"]+strings.TrimPrefix(one["3GPP-IMSI"], "24001000000000"))
+		}
+		return slices.Contains(got, "Stop3")
+	})
+	slices.Sort(got)
+	got = slices.Compact(got) // who ends before he hears an answer tells again
+	if want := "[Accounting-On Start1 Start3 Stop1 Stop3]"; fmt.Sprint(got) != want {
+		t.Errorf("told %v, want %s", got, want)
 	}
 }

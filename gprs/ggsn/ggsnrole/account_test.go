@@ -27,7 +27,7 @@ func newAccountant(t testing.TB) *accountant {
 	a := &accountant{more: make(chan struct{}, 1), under: map[uint64]bool{}, doubts: map[uint64]uint64{}, window: maxUnderWay}
 	a.log, a.name, a.mnc, a.network = slog.New(slog.DiscardHandler), "ggsn", 2, "24001"
 	a.at = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8:9::1")}
-	a.apns.Store(&map[string]toldOf{"internet": {UserOfTerminal, true, true, true}})
+	a.apns.Store(&map[string]toldOf{"internet": {UserOfTerminal, true, true}})
 	var err error
 	if a.spool, err = kept.OpenSpool(filepath.Join(t.TempDir(), "spool"), 1<<20, sessionOf); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func told(kind ggsn.EventKind, end ggsn.End) ggsn.Event {
 					Network: gtp.Some(sgsn), Location: gtp.Some(gtp.Location{Kind: gtp.LocationCell, PLMN: sgsn, LAC: 0x1234, Code: 0x5678}),
 					TimeZone: gtp.Some(gtp.TimeZone{Octet: 0x80, Summer: 1}), CAMEL: []byte{0x31, 0},
 				},
-				Class: [][]byte{{1, 2, 3}},
+				Class: [][]byte{{1, 2, 3}}, Servers: true,
 			},
 			Filters: []gtp.PacketFilter{{ID: 1, Direction: gtp.FilterUp, Precedence: 10, Protocol: gtp.Some(uint8(17))}},
 		},

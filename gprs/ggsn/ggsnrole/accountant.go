@@ -112,7 +112,7 @@ func (a *accountant) syncAgain(ctx context.Context) {
 func (a *accountant) add(events []ggsn.Event) {
 	told := false
 	for i := range events {
-		if e := &events[i]; e.Kind <= ggsn.ContextDeleted && e.Context.Account != nil && a.toldOf(e.Context.APN).accounted {
+		if e := &events[i]; e.Kind <= ggsn.ContextDeleted && e.Context.Account != nil && e.Context.Account.Servers {
 			attributes := a.attributes(e)
 			a.put(e.Time, &attributes)
 			told = true

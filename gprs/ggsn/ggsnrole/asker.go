@@ -42,10 +42,9 @@ type knownAPNs struct {
 
 // toldOf is how servers are told of terminals at an access point.
 type toldOf struct {
-	user      UserName
-	granted   bool // by a server
-	accounted bool // to a server
-	marked    bool // packets to the network have the code points of their contexts
+	user    UserName
+	granted bool // by a server
+	marked  bool // packets to the network have the code points of their contexts
 }
 
 // mailbox is what waits to be taken, all at once.
@@ -154,8 +153,8 @@ func (a *asker) reconfigure(to radius.Settings) error {
 	return err
 }
 
-// follow takes what may change of a configuration. What is left of sessions of an access point that has gone,
-// or has no accounting any more, is told as it was.
+// follow takes what may change of a configuration. What is left of sessions of an access point that has gone
+// is told as it was.
 func (a *knownAPNs) follow(cfg *Settings) {
 	apns := map[string]toldOf{}
 	if before := a.apns.Load(); before != nil {
@@ -163,8 +162,7 @@ func (a *knownAPNs) follow(cfg *Settings) {
 	}
 	for i := range cfg.APNs {
 		p := &cfg.APNs[i]
-		accounted := p.Accounting == ToRADIUS || p.Accounting == ToNobody && apns[p.Name].accounted
-		apns[p.Name] = toldOf{p.RADIUSUser, p.Authenticate == ByRADIUS, accounted, p.MarkInner}
+		apns[p.Name] = toldOf{p.RADIUSUser, p.Authenticate == ByRADIUS, p.MarkInner}
 	}
 	a.apns.Store(&apns)
 }

@@ -194,20 +194,11 @@ func TestAccountingReload(t *testing.T) {
 	}
 }
 
-// TestToldOverReload has what is left of sessions told as it was, where their access point has gone or has no
-// accounting any more, and no more of that where another is told.
+// TestToldOverReload has what is left of sessions told as it was, where their access point has gone.
 func TestToldOverReload(t *testing.T) {
 	var k knownAPNs
-	for _, now := range []struct {
-		of   string
-		want bool
-	}{{"radius", true}, {"none", true}, {"", true}, {"file", false}, {"none", false}, {"radius", true}} {
-		cfg := Settings{APNs: []APN{{Name: "internet", Accounting: AccountTo(now.of)}}}
-		if now.of == "" {
-			cfg.APNs = nil
-		}
-		if k.follow(&cfg); k.toldOf("internet").accounted != now.want {
-			t.Errorf("with %q: %v", now.of, !now.want)
-		}
+	k.follow(&Settings{APNs: []APN{{Name: "internet", RADIUSUser: UserOfIMSI}}})
+	if k.follow(&Settings{}); k.toldOf("internet").user != UserOfIMSI {
+		t.Errorf("as %+v", k.toldOf("internet"))
 	}
 }

@@ -68,7 +68,7 @@ func (a *APN) engine(vrf uint8) ggsn.APN {
 		UpgradeQoS: a.UpgradeQoS, Marks: a.marks(), MarkInner: a.MarkInner, Uniform: a.DSCPModel == Uniform, ClearECN: a.ECN == ECNCompatibility,
 		SequenceNumbers: a.SequenceNumbers, UserToUser: ueToUE[a.UEToUE],
 		DirectTunnel: a.DirectTunnel, AnyOuterSource: !a.CheckOuter, SilentICMP: !a.ICMPErrors, Authorize: a.Authenticate == ByRADIUS, Fallback: a.RADIUSFallback == FallbackLocal,
-		Account: a.Accounting != ToNobody, Interim: a.AccountingInterval,
+		Account: a.Accounting != ToNobody, Servers: a.Accounting == ToRADIUS, Interim: a.AccountingInterval,
 		SessionLimit: a.SessionLimit, IdleLimit: a.IdleLimit,
 		Report:   reportActions[a.ReportLocation],
 		Charging: ggsn.Charging{Volume: uint64(a.ChargingVolume), Time: a.ChargingTime, Changes: a.ChargingChanges, SGSNs: a.ChargingSGSNs, Tariffs: a.TariffTimes},
