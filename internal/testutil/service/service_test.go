@@ -56,6 +56,12 @@ var attempts = map[string]func() error{
 		_, _, errno := unix.Syscall(unix.SYS_SCHED_SETSCHEDULER, 0, 1, uintptr(unsafe.Pointer(&priority)))
 		return answer(errno)
 	},
+	"real time by attributes": func() error {
+		return unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
+	},
+	"short slices": func() error { // those of loop.Hurry
+		return unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Runtime: 100_000}, 0)
+	},
 	"personality": func() error {
 		_, _, errno := unix.Syscall(unix.SYS_PERSONALITY, 0x0040000, 0, 0) // ADDR_NO_RANDOMIZE
 		return answer(errno)
@@ -189,7 +195,7 @@ func TestService(t *testing.T) {
 		"memory to write and run": refused, "memory to write": "",
 		"other network": refused, "process of its own network": refused,
 		"mount": refused, "trace": refused, "clock": refused, "name of host": refused, "kernel's log": refused,
-		"real time": refused, "personality": refused, "other user": refused,
+		"real time": refused, "real time by attributes": refused, "short slices": "", "personality": refused, "other user": refused,
 		"BPF":                      "invalid argument", // as the kernel itself says
 		"program for another user": refused,
 		"write /usr":               readOnly, "write /etc": readOnly, "write the configuration": denied, "write /run": readOnly,
@@ -256,7 +262,7 @@ func TestCalls(t *testing.T) {
 	}
 	for call, want := range map[string]bool{
 		"read": true, "execve": true, "socket": true, "fchownat": true, "bpf": true, "prlimit64": true,
-		"setuid": false, "sched_setattr": false, "mount": false, "ptrace": false, "reboot": false, "init_module": false,
+		"setuid": false, "sched_setattr": true, "sched_setscheduler": false, "mount": false, "ptrace": false, "reboot": false, "init_module": false,
 	} {
 		if allowed[call] != want {
 			t.Errorf("%s: allowed %t, want %t", call, allowed[call], want)
