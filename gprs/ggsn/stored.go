@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 )
@@ -124,9 +125,23 @@ type storedLease struct {
 	Freed  int64 // nanoseconds of Unix
 }
 
-// AppendState appends all contexts and nodes to b, for [Resume]. Sessions that are to go are
-// left out; those that an SGSN has been asked to delete are asked for again, unless the settings
-// no longer have their access point.
+// Settle ends what no successor takes over, for a node that stops, before [Engine.AppendState]: sessions that are to
+// go without a word to their SGSN, and those that it has been asked to delete since their access point is gone.
+func (e *Engine) Settle(now time.Time, out *Output) {
+	c := e.begin(now, out)
+	e.release(e.toRelease, c)
+	for h := handle(1); h <= e.sessions.last; h++ {
+		if s := e.sessions.at(h); s.first != 0 && e.leaves(s) {
+			e.endSession(h, e.requests.at(s.request).why, c)
+		}
+	}
+}
+
+// leaves reports whether an SGSN has been asked to delete a session that it cannot be asked for again.
+func (e *Engine) leaves(s *session) bool { return s.marked(markDeleting) && e.accessPoint(s).gone }
+
+// AppendState appends all contexts and nodes to b, for [Resume]. Sessions that [Engine.Settle] would end are
+// left out; others that an SGSN has been asked to delete are asked for again.
 func (e *Engine) AppendState(b []byte) []byte {
 	h := storedHeader{
 		Magic: storedMagic, Born: e.born.UnixNano(), Now: e.now.UnixNano(), At: int64(e.at), Restart: e.settings.RestartCounter, ChargingID: e.chargingID, HashSeed: e.hashSeed, Names: uint32(len(e.apns)),
@@ -155,7 +170,7 @@ func (e *Engine) AppendState(b []byte) []byte {
 	}
 	for n := handle(1); n <= e.sessions.last; n++ {
 		s := e.sessions.at(n)
-		if asked := s.marked(markDeleting) && e.accessPoint(s).gone; s.first != 0 && !s.marked(markReleasing) && !asked {
+		if s.first != 0 && !s.marked(markReleasing) && !e.leaves(s) {
 			h.Sessions++
 			b = e.appendSession(b, n, s, index, &h)
 		}

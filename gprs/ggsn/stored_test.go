@@ -151,3 +151,26 @@ func TestResumeMSISDN(t *testing.T) {
 		}
 	}
 }
+
+// TestSettle ends the sessions that no successor can ask for, before what it leaves to it, and no other.
+func TestSettle(t *testing.T) {
+	w := newAccounted(t, nil)
+	w.open(1, "internet", gtp.PDPTypeIPv4)
+	w.open(2, "dual", gtp.PDPTypeIPv4)
+	s := w.e.settings
+	s.APNs = s.APNs[1:]
+	if err := w.e.Reconfigure(s, w.now, &w.out); err != nil {
+		t.Fatal(err)
+	}
+	if sent := ofType(w.tick(0), gtp.TypeDeleteRequest); len(sent) != 1 {
+		t.Fatalf("%d Delete Requests", len(sent))
+	}
+	w.out.Reset()
+	w.e.Settle(w.now, &w.out)
+	if ended := w.told(ContextDeleted); len(ended) != 1 || ended[0].End != EndSettings || ended[0].Context.APN != "internet" {
+		t.Errorf("ended %+v", ended)
+	}
+	if lost := w.succeed(s, w.e.AppendState(nil)); lost != 0 || w.e.contexts.used() != 1 {
+		t.Errorf("%d lost, %d left", lost, w.e.contexts.used())
+	}
+}

@@ -83,7 +83,10 @@ func (g *GGSN) closeState(served bool) (err error) {
 	if served && g.cfg.KeepState {
 		e := g.engine.Load()
 		var state []byte
-		g.loop.Do(func(time.Time, *ggsn.Output) { state = e.AppendState(nil) })
+		g.do(func(e *ggsn.Engine, now time.Time, out *ggsn.Output) {
+			e.Settle(now, out)
+			state = e.AppendState(nil)
+		})
 		err = g.saved.End(e.RestartCounter(), state)
 	} else if served {
 		g.do(func(e *ggsn.Engine, now time.Time, out *ggsn.Output) { e.Close(now, out) })
