@@ -39,6 +39,7 @@ type Section struct {
 	Name, Help string
 
 	make   func() any
+	copy   func(settings any) any
 	keys   func(settings any) []key.Key
 	check  func(settings any, c *Checker)
 	claims func(settings any) []Claim
@@ -52,6 +53,7 @@ func (s SectionOf[C]) Section() Section {
 	return Section{
 		Name: s.Name, Help: s.Help,
 		make: func() any { return new(C) },
+		copy: func(settings any) any { c := *settings.(*C); return &c },
 		keys: func(settings any) []key.Key { return s.Keys(settings.(*C)) },
 		check: func(settings any, c *Checker) {
 			if s.Check != nil {
@@ -95,18 +97,11 @@ type Instance struct {
 	Name string
 	// Settings point to the type that the section was declared with.
 	Settings any
+	// NeedsRestart are the keys that wait for a restart; see [Config.Reload].
+	NeedsRestart []string
 
-	path    string // of the section in the file
-	offered []any  // what others offered
-}
-
-// Reload returns the settings that a reload from i to next makes: live keys as in next,
-// all others as in i. It names those of the others that differ.
-func (i Instance) Reload(next Instance) (settings any, needsRestart []string) {
-	settings = i.Section.make()
-	needsRestart = key.Merge(i.Section.keys(settings), i.Section.keys(i.Settings), i.Section.keys(next.Settings))
-	i.Section.take(settings, next.offered)
-	return settings, needsRestart
+	path string // of the section in the file
+	own  any    // the settings before others have offered anything; nil: the same
 }
 
 // Claims are what the instance has of the host alone.
@@ -242,8 +237,9 @@ func (c *Config) share() {
 	}
 	for at := range c.Instances {
 		i := &c.Instances[at]
-		i.offered = append(slices.Clone(offers), c.beside(i.Name))
-		i.Section.take(i.Settings, i.offered)
+		i.own = i.Settings
+		i.Settings = i.Section.copy(i.own)
+		i.Section.take(i.Settings, append(slices.Clone(offers), c.beside(i.Name)))
 	}
 }
 

@@ -37,6 +37,9 @@ var echoSection = SectionOf[echo]{
 		if e.Port == 0 && c.OK("port") {
 			c.Fail("", "this echo has no port", "add port = 7")
 		}
+		if len(e.Words) > int(e.Port) && c.OK("words", "port") {
+			c.Fail("words", "there are more words than the port's number", "take a higher port")
+		}
 	},
 	Claims: func(e *echo) []Claim {
 		return []Claim{Socket{Key: "port", Protocol: "UDP", At: netip.AddrPortFrom(netip.IPv4Unspecified(), e.Port)}}
@@ -139,20 +142,6 @@ func TestDeclaredErrors(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})
-	}
-}
-
-// TestDeclaredReload applies live keys and names the others.
-func TestDeclaredReload(t *testing.T) {
-	made, _ := parseEcho(t, "[[echo]]\nport = 7\nwords = \"one\"").Find("echo", "echo")
-	next, _ := parseEcho(t, "[[echo]]\nport = 8\nwords = \"two\"").Find("echo", "echo")
-	settings, needsRestart := made.Reload(next)
-	want := &echo{Name: "echo", Greeting: "echo", Port: 7, Words: []string{"two"}}
-	if diff := cmp.Diff(want, settings, same); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"port"}, needsRestart); diff != "" {
-		t.Errorf("needs a restart (-want +got):\n%s", diff)
 	}
 }
 

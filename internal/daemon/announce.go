@@ -69,7 +69,7 @@ func (d *Daemon) addAnnouncements(status *control.Status) {
 // restart.
 func (d *Daemon) reloadAnnounce(next *config.Config) ([]string, error) {
 	if d.announcer == nil {
-		_, keys := config.Reload(d.running.Announce, next.Announce)
+		_, keys := config.Reload(d.made.Announce, next.Announce)
 		return keys, nil
 	}
 	keys, err := d.announcer.Reload(next.Announce)

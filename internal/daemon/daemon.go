@@ -63,15 +63,16 @@ type Daemon struct {
 	announcer *announce.Announcer // nil if nothing is announced
 	addresses addresses
 
-	ready   atomic.Bool   // all instances serve
-	reload  sync.Mutex    // one reload at a time; guards running
-	running config.Config // what is in effect, but for what instances applied
+	ready  atomic.Bool    // all instances serve
+	reload sync.Mutex     // one reload at a time; guards made and now
+	made   config.Config  // with what all began
+	now    *config.Config // what is in effect
 }
 
 // New returns a daemon that is not running yet.
 func New(options Options) *Daemon {
 	d := &Daemon{
-		Options: options, started: time.Now(), running: *options.Config,
+		Options: options, started: time.Now(), made: *options.Config, now: options.Config,
 		announcer: announce.New(options.Config.Announce, options.Instances, options.Log),
 	}
 	d.addresses.follow(options.Instances)

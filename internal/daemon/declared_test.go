@@ -20,6 +20,7 @@ import (
 type toy struct {
 	Name, Word string
 	Port       int
+	Heard      string // the words of all
 }
 
 // toyInstance takes another word while it runs, if it likes it.
@@ -48,7 +49,10 @@ var toys = role.List{role.Of[toy]{
 			key.Of("word", &s.Word, "one", key.InstanceName, key.Live, "What it says."),
 			key.Of("port", &s.Port, 7, key.Count(1), key.Restart, "Where it says it."),
 		}
-	}},
+	},
+		Offers: func(s *toy) []any { return []any{s.Word} },
+		Take:   func(s *toy, offered []any) { s.Heard = strings.Join(config.Offered[string](offered), " ") },
+	},
 	Summary: func(s *toy) string { return "says " + s.Word },
 	Examine: func(s *toy) []role.Finding { return role.Problems(errors.Join(errors.New("a"), errors.New("b"))) },
 	New: func(s toy, _ *slog.Logger) (role.Instance, error) {
@@ -75,7 +79,7 @@ func TestDeclaredRole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := instances[0].(*toyInstance).settings; got != (toy{"toy", "two", 7}) {
+	if got := instances[0].(*toyInstance).settings; got != (toy{"toy", "two", 7, "two"}) {
 		t.Errorf("made of %+v", got)
 	}
 	if _, err := Build(toys, parseToys(t, "[[toy]]\nword = \"bad\""), slog.New(slog.DiscardHandler)); err == nil || err.Error() != "toy toy: the word is bad: choose another" {
@@ -95,15 +99,16 @@ func TestDeclaredReload(t *testing.T) {
 	for _, tt := range []struct {
 		name, text   string
 		words        [2]string
+		heard        string
 		needsRestart []control.Pending
 		err          string
 	}{
-		{"nothing", start, [2]string{"one", "one"}, nil, ""},
-		{"a live key and one that waits", "[[toy]]\nword = \"two\"\nport = 8\n[[toy]]\nname = \"second\"", [2]string{"two", "one"},
+		{"nothing", start, [2]string{"one", "one"}, "one one", nil, ""},
+		{"a live key and one that waits", "[[toy]]\nword = \"two\"\nport = 8\n[[toy]]\nname = \"second\"", [2]string{"two", "one"}, "two one",
 			[]control.Pending{{Section: "toy", Instance: "toy", Keys: []string{"port"}, Change: changed}}, ""},
-		{"one that refuses, so that none changes", "[[toy]]\nword = \"two\"\n[[toy]]\nname = \"second\"\nword = \"bad\"", [2]string{"one", "one"},
+		{"one that refuses, so that none changes", "[[toy]]\nword = \"two\"\n[[toy]]\nname = \"second\"\nword = \"bad\"", [2]string{"one", "one"}, "one one",
 			nil, "toy second: the word is bad: choose another; nothing was changed"},
-		{"one that went and one that came", "[[toy]]\n[[toy]]\nname = \"third\"", [2]string{"one", "one"}, []control.Pending{
+		{"one that went, and one that came and is not heard yet", "[[toy]]\nword = \"two\"\n[[toy]]\nname = \"third\"\nword = \"three\"", [2]string{"two", "one"}, "two one", []control.Pending{
 			{Section: "toy", Instance: "second", Change: removed}, {Section: "toy", Instance: "third", Change: added}}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -120,6 +125,9 @@ func TestDeclaredReload(t *testing.T) {
 			}
 			if diff := cmp.Diff(append([]control.Pending{}, tt.needsRestart...), reloaded.NeedsRestart); diff != "" {
 				t.Errorf("needs a restart (-want +got):\n%s", diff)
+			}
+			if got := instances[0].(*toyInstance).settings.Heard; got != tt.heard {
+				t.Errorf("the first heard %q, want %q", got, tt.heard)
 			}
 			for i, want := range tt.words {
 				if got := instances[i].(*toyInstance).settings; got.Word != want || got.Port != 7 {

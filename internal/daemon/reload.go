@@ -50,13 +50,14 @@ func (d *Daemon) apply() (control.Reloaded, error) {
 	if err != nil {
 		return none, err
 	}
-	changes, err := d.prepare(next)
+	after := d.now.Reload(&d.made, next)
+	changes, err := d.prepare(next, after)
 	if err != nil {
 		return none, err
 	}
 	pending := none.NeedsRestart
 	var failed []error
-	for _, instance := range d.Instances {
+	for n, instance := range d.Instances {
 		at := control.Pending{Section: instance.Role(), Instance: instance.Name(), Change: changed}
 		change, there := changes[instance]
 		if !there {
@@ -65,11 +66,13 @@ func (d *Daemon) apply() (control.Reloaded, error) {
 			continue
 		}
 		if at.Keys, err = change(); err != nil {
+			after.Instances[n] = d.now.Instances[n]
 			failed = append(failed, fmt.Errorf("%s %s keeps its old settings: %w", instance.Role(), instance.Name(), err))
 		} else if len(at.Keys) > 0 {
 			pending = append(pending, at)
 		}
 	}
+	d.now = after
 	keys, err := d.reloadAnnounce(next)
 	if err != nil {
 		failed = append(failed, err)
@@ -83,16 +86,14 @@ func (d *Daemon) apply() (control.Reloaded, error) {
 }
 
 // prepare asks all instances of the file whether they would refuse, before any changes.
-func (d *Daemon) prepare(next *config.Config) (map[role.Instance]role.Change, error) {
+func (d *Daemon) prepare(next, after *config.Config) (map[role.Instance]role.Change, error) {
 	changes := map[role.Instance]role.Change{}
 	var failed []error
-	for _, instance := range d.Instances {
-		made, known := d.running.Find(instance.Role(), instance.Name())
-		settings, there := next.Find(instance.Role(), instance.Name())
-		if !known || !there {
+	for n, instance := range d.Instances {
+		if _, there := next.Find(instance.Role(), instance.Name()); !there {
 			continue
 		}
-		change, err := d.Roles.Prepare(instance, made, settings)
+		change, err := d.Roles.Prepare(instance, after.Instances[n])
 		if err != nil {
 			failed = append(failed, fmt.Errorf("%s %s: %w; nothing was changed", instance.Role(), instance.Name(), err))
 		}
@@ -125,11 +126,11 @@ func (d *Daemon) process(next *config.Config) []control.Pending {
 			pending = append(pending, control.Pending{Section: section, Keys: keys, Change: changed})
 		}
 	}
-	_, keys := config.Reload(d.running.Control, next.Control)
+	_, keys := config.Reload(d.made.Control, next.Control)
 	look("control", keys)
-	_, keys = config.Reload(d.running.Metrics, next.Metrics)
+	_, keys = config.Reload(d.made.Metrics, next.Metrics)
 	look("metrics", keys)
-	_, keys = config.Reload(d.running.Log, next.Log)
+	_, keys = config.Reload(d.made.Log, next.Log)
 	look("log", keys)
 	return pending
 }

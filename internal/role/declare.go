@@ -282,16 +282,15 @@ func (l List) New(i config.Instance, log *slog.Logger) (Instance, error) {
 	return l.of(i).make(i.Settings, log)
 }
 
-// Prepare prepares a running instance for a reload from the settings that it was made
-// with to next. What it returns names the keys that wait for a restart.
-func (l List) Prepare(i Instance, made, next config.Instance) (Change, error) {
-	settings, needsRestart := made.Reload(next)
-	change, err := l.of(made).prepare(i, settings)
+// Prepare prepares a running instance for a reload to what [config.Config.Reload] makes of it. What it
+// returns names the keys that wait for a restart.
+func (l List) Prepare(i Instance, to config.Instance) (Change, error) {
+	change, err := l.of(to).prepare(i, to.Settings)
 	if err != nil {
 		return nil, err
 	}
 	return func() ([]string, error) {
 		more, err := change()
-		return append(needsRestart, more...), err
+		return append(slices.Clone(to.NeedsRestart), more...), err
 	}, nil
 }

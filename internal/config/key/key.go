@@ -205,15 +205,12 @@ func Names(keys []Key) []string {
 // one by one. All three are the keys of one section, for three values. It returns the names
 // of those that wait for a restart.
 func Merge(into, running, next []Key) (needsRestart []string) {
-	changed := map[string]bool{}
-	for i, k := range running {
-		changed[k.Name] = !reflect.DeepEqual(k.Value(), next[i].Value())
-	}
+	changed := Changed(running, next)
 	for i, k := range into {
-		held := slices.ContainsFunc(k.unless, func(other string) bool { return changed[other] })
+		held := slices.ContainsFunc(k.unless, func(other string) bool { return slices.Contains(changed, other) })
 		value := running[i]
 		switch {
-		case !changed[k.Name]:
+		case !slices.Contains(changed, k.Name):
 		case k.merge != nil && slices.ContainsFunc(k.entry(), func(k Key) bool { return k.Reload == Identity }): // they are named
 			merged, waiting := k.merge(value.Value(), next[i].Value())
 			k.field.Set(reflect.ValueOf(merged))
@@ -227,4 +224,14 @@ func Merge(into, running, next []Key) (needsRestart []string) {
 		k.field.Set(value.field)
 	}
 	return needsRestart
+}
+
+// Changed returns the names of the keys whose values differ. Both are those of one section.
+func Changed(running, next []Key) (names []string) {
+	for i, k := range running {
+		if !reflect.DeepEqual(k.Value(), next[i].Value()) {
+			names = append(names, k.Name)
+		}
+	}
+	return names
 }

@@ -57,8 +57,11 @@ func (r *Running) Leave() error {
 // Reload has an instance that runs with some settings take others as a reload does. It
 // returns the keys that wait for a restart.
 func Reload[S any](of role.Role, i role.Instance, running, next S) ([]string, error) {
-	at := func(settings S) config.Instance { return config.Instance{Section: of.Section, Settings: &settings} }
-	change, err := role.List{of}.Prepare(i, at(running), at(next))
+	alone := func(settings S) *config.Config {
+		return &config.Config{Instances: []config.Instance{{Section: of.Section, Settings: &settings}}}
+	}
+	made := alone(running)
+	change, err := role.List{of}.Prepare(i, made.Reload(made, alone(next)).Instances[0])
 	if err != nil {
 		return nil, err
 	}
