@@ -314,49 +314,42 @@ func otherHalf(p netip.Prefix) netip.Prefix {
 
 // storedDelegation is followed by the octets of its client.
 type storedDelegation struct {
-	Of     [8]byte // the TID of the session
-	IMEI   bool
 	IAID   uint32
 	Until  int64
 	Prefix storedPrefix
 	Client uint8
 }
 
-func (e *Engine) appendDelegations(b []byte, h *storedHeader) []byte {
-	for n := handle(1); n <= e.sessions.last; n++ {
-		for _, d := range e.delegations[n] {
-			s := e.sessions.at(n)
-			h.Delegations++
-			b = appendRecord(b, &storedDelegation{s.tid, s.marked(markIMEI), d.iaid, int64(d.until), stored(d.prefix), uint8(len(d.client))})
-			b = append(b, d.client...)
-		}
+func (e *Engine) appendDelegations(b []byte, h handle) []byte {
+	for _, d := range e.delegations[h] {
+		b = appendRecord(b, &storedDelegation{d.iaid, int64(d.until), stored(d.prefix), uint8(len(d.client))})
+		b = append(b, d.client...)
 	}
 	return b
 }
 
-// delegation reads one; false if it cannot be read. One of a session that is not there, or has
-// another prefix now, is passed over: its client asks again.
-func (r *resuming) delegation() bool {
-	var in storedDelegation
-	if !r.record(&in) {
-		return false
+// readDelegations reads those of a session; false if they cannot be read.
+func (r *resuming) readDelegations(n uint16) (list []delegation, ok bool) {
+	for range n {
+		var in storedDelegation
+		if !r.record(&in) {
+			return nil, false
+		}
+		client := make([]byte, in.Client)
+		if _, err := io.ReadFull(r.in, client); err != nil {
+			return nil, false
+		}
+		list = append(list, delegation{in.Prefix.prefix(), string(client), in.IAID, time.Duration(in.Until)})
 	}
-	client := make([]byte, in.Client)
-	if _, err := io.ReadFull(r.in, client); err != nil {
-		return false
+	return list, true
+}
+
+// adoptDelegations takes over those of a session, when it has its routes. One of a prefix that it has no more is
+// passed over: its client asks again.
+func (r *resuming) adoptDelegations(h handle, s *session, list []delegation) {
+	for _, d := range list {
+		if s.has.has(TypeIPv6) && (slices.Contains(r.delegable(h, s, true), d.prefix) || slices.Contains(r.delegable(h, s, false), d.prefix)) {
+			r.delegations.bind(h, d)
+		}
 	}
-	var m marks
-	if in.IMEI {
-		m = markIMEI
-	}
-	x := r.contextsOf(m)[in.Of]
-	if x == 0 {
-		return true
-	}
-	h := r.contexts.at(x).session
-	s, p := r.sessions.at(h), in.Prefix.prefix()
-	if s.has.has(TypeIPv6) && (slices.Contains(r.delegable(h, s, true), p) || slices.Contains(r.delegable(h, s, false), p)) {
-		r.delegations.bind(h, delegation{p, string(client), in.IAID, time.Duration(in.Until)})
-	}
-	return true
 }

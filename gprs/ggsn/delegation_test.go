@@ -284,6 +284,22 @@ func TestDelegationResumed(t *testing.T) {
 	}
 }
 
+// TestDelegationResumedOfSession: it is the session's, and goes on with that when its first context has gone.
+func TestDelegationResumedOfSession(t *testing.T) {
+	w := delegatingWorld(t)
+	c := w.open(1, "inet6", gtp.PDPTypeIPv6)
+	p, _ := w.dhcp(c, dhcpRequest, 1, knowsExclude)
+	w.createSecondary(c.TEIDControl.Value, w.secondaryRequest(6, template(gtp.TFTCreate, portFilter(1, 10, 5000))))
+	w.remove(c.TEIDControl.Value, 5, false)
+	w.open(2, "inet6", gtp.PDPTypeIPv6)
+	if lost := w.succeed(w.e.settings, w.e.AppendState(nil)); lost != 0 {
+		t.Fatal(lost)
+	}
+	if list := w.list(); len(list) != 2 || !slices.Equal(list[0].Delegated6, []netip.Prefix{p}) || len(list[1].Delegated6) != 0 {
+		t.Errorf("%v was delegated, then %+v", p, list)
+	}
+}
+
 // TestDelegationLengths: settings by which a part of what somebody has could be given to others
 // are refused, and nothing is changed by then.
 func TestDelegationLengths(t *testing.T) {

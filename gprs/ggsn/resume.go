@@ -94,11 +94,6 @@ func (r *resuming) all() (lost int) {
 			break
 		}
 	}
-	for range h.Delegations {
-		if !r.delegation() {
-			break
-		}
-	}
 	for _, a := range r.apns {
 		for _, l := range a.all() {
 			l.left = l.leaving(l.named)
@@ -235,6 +230,10 @@ func (r *resuming) session() bool {
 	if !ok {
 		return false
 	}
+	delegated, ok := r.readDelegations(in.Delegations)
+	if !ok {
+		return false
+	}
 	list := make([]pdpContext, in.Contexts)
 	templates := make([]filters, in.Contexts)
 	records := make([]*charging, in.Contexts)
@@ -257,6 +256,7 @@ func (r *resuming) session() bool {
 		for a := r.accessPoint(added); len(routes) > 0; routes = routes[1:] {
 			r.giveRoute(sh, added, routes[0], slices.Concat(a.Routed, a.leftRouted))
 		}
+		r.adoptDelegations(sh, added, delegated)
 		for i := range list {
 			x, u := r.addContext(sh, added, &list[i])
 			r.police(added, u)

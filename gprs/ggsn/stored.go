@@ -12,11 +12,11 @@ import (
 )
 
 // storedMagic begins what is stored; its last octet is the version of the form.
-const storedMagic uint32 = 0x4947470c
+const storedMagic uint32 = 0x4947470d
 
 // storedHeader is followed by the nodes, by the access points, by the sessions, each followed
 // by its contexts, and by leases that are held. An access point is its name behind its
-// length, and the prefixes of each of its leases, and of its routes, behind their number. Delegated prefixes end it.
+// length, and the prefixes of each of its leases, and of its routes, behind their number.
 type storedHeader struct {
 	Magic                    uint32
 	Born                     int64 // nanoseconds of Unix by which contexts say when they began
@@ -28,7 +28,6 @@ type storedHeader struct {
 	HashSeed                 [2]uint64
 	Peers, Names             uint32
 	Sessions, Contexts, Held uint32
-	Delegations              uint32
 }
 
 type storedPeer struct {
@@ -63,7 +62,7 @@ type storedSession struct {
 	Accounted               bool  // its account follows
 	Routes                  uint8 // that follow
 	Former, Further, DNS    uint8 // prefixes and name servers that follow these
-	MTU                     uint16
+	MTU, Delegations        uint16
 }
 
 type storedContext struct {
@@ -178,7 +177,6 @@ func (e *Engine) AppendState(b []byte) []byte {
 	for n := range e.apns {
 		b = e.appendHeld(b, uint16(n), &h)
 	}
-	b = e.appendDelegations(b, &h)
 	copy(b[start:], appendRecord(nil, &h))
 	return b
 }
@@ -256,12 +254,13 @@ func (e *Engine) appendSession(b []byte, n handle, s *session, index map[handle]
 	h.Contexts += uint32(r.Contexts)
 	of := e.accounts[n]
 	r.Accounted, r.Routes, r.Former, r.Further = of != nil, uint8(len(e.routes[n])), uint8(len(e.formers[n])), uint8(len(e.further[n].prefixes))
+	r.Delegations = uint16(len(e.delegations[n]))
 	r.DNS, r.MTU = uint8(len(e.ownLinks[n].dns)), uint16(min(e.ownLinks[n].mtu, maxMTU))
 	if b = appendRecord(b, &r); of != nil {
 		b = of.appendStored(b)
 	}
 	b = e.appendFurther(e.appendFormers(e.appendRoutes(b, n), n), n)
-	b = e.appendOwn(b, n)
+	b = e.appendDelegations(e.appendOwn(b, n), n)
 	for x := s.first; x != 0; x = e.contexts.at(x).next {
 		b = e.appendContext(b, x, index)
 	}
