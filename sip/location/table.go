@@ -5,6 +5,8 @@ package location
 import (
 	"cmp"
 	"errors"
+	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -164,19 +166,17 @@ func (t *Table) Remove(aor string, match func(*Binding) bool) (removed int) {
 	return removed
 }
 
-// All calls f with the addresses of record in their order, and their bindings, until it returns
-// false. They must not be changed.
-func (t *Table) All(f func(aor string, bindings []Binding) bool) {
-	names := make([]string, 0, len(t.records))
-	for aor := range t.records {
-		names = append(names, aor)
+// Addresses are the addresses of record that have bindings, in no order. The table may change between two of
+// them: what then comes may be left out.
+func (t *Table) Addresses() iter.Seq[string] { return maps.Keys(t.records) }
+
+// Bindings are those of an address of record. They must not be changed; the table changes none either, but has
+// others then.
+func (t *Table) Bindings(aor string) []Binding {
+	if one := t.records[aor]; one != nil {
+		return one.bindings
 	}
-	slices.Sort(names)
-	for _, aor := range names {
-		if !f(aor, t.records[aor].bindings) {
-			return
-		}
-	}
+	return nil
 }
 
 // Tick forgets what has expired, and returns how many bindings that were.

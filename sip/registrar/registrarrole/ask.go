@@ -5,6 +5,8 @@ package registrarrole
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -15,6 +17,10 @@ import (
 
 // maxRows is how many rows a part has at most.
 const maxRows = 5000
+
+// step is how many addresses of record are looked at while messages wait: to copy and sort all that there may
+// be would keep them waiting for long, as often as anyone asks who may.
+const step = 256
 
 // aor is the key of an address of record as people write it: "sip:alice@example.net", or without the
 // scheme.
@@ -36,32 +42,67 @@ func (r *Registrar) list(a listArguments) (list Bindings, err error) {
 	if a.Limit < 1 || a.Limit > maxRows {
 		return list, fmt.Errorf("limit must be a number from 1 to %d", maxRows)
 	}
-	of := ""
-	if a.Address != "" {
-		if of, err = aor(a.Address); err != nil {
+	hold := func(f func(*location.Table)) {
+		r.do(func(p *registrar.Proxy, _ time.Time, _ *registrar.Output) { f(p.Table()) })
+	}
+	var of []string
+	if a.Address == "" {
+		of = addresses(hold)
+	} else {
+		key, err := aor(a.Address)
+		if err != nil {
 			return list, err
 		}
+		of = []string{key}
 	}
-	r.do(func(p *registrar.Proxy, now time.Time, _ *registrar.Output) {
-		at := uint32(0)
-		p.Table().All(func(key string, bindings []location.Binding) bool {
-			if of != "" && key != of {
-				return true
+	list.fill(of, a.From, a.Limit, hold)
+	return list, nil
+}
+
+// addresses are all addresses of record, in their order. hold has the table to itself, each time for one step.
+func addresses(hold func(func(*location.Table))) (all []string) {
+	var next func() (string, bool)
+	stop := func() {}
+	hold(func(t *location.Table) { next, stop = iter.Pull(t.Addresses()) })
+	defer stop()
+	for more := true; more; {
+		hold(func(*location.Table) {
+			for range step {
+				var one string
+				if one, more = next(); !more {
+					return
+				}
+				all = append(all, one)
 			}
-			for i := range bindings {
-				if at++; at <= a.From {
+		})
+	}
+	slices.Sort(all)
+	return all
+}
+
+// fill lists up to limit bindings of these addresses of record, but for the first ones, in steps as well.
+func (l *Bindings) fill(of []string, from uint32, limit int, hold func(func(*location.Table))) {
+	at := uint32(0)
+	for some := range slices.Chunk(of, step) {
+		bindings := make([][]location.Binding, 0, step)
+		hold(func(t *location.Table) {
+			for _, key := range some {
+				bindings = append(bindings, t.Bindings(key))
+			}
+		})
+		for n, key := range some {
+			for i := range bindings[n] {
+				if at++; at <= from {
 					continue
 				}
-				if len(list.Bindings) == a.Limit {
-					list.From = at - 1
-					return false
+				if len(l.Bindings) == limit {
+					l.From = at - 1
+					return
 				}
-				list.Bindings = append(list.Bindings, bindingOf(key, &bindings[i]))
+				l.Bindings = append(l.Bindings, bindingOf(key, &bindings[n][i]))
 			}
-			return true
-		})
-	})
-	return list, nil
+		}
+	}
 }
 
 // remove removes the bindings of an address of record, or one of them.
