@@ -73,6 +73,22 @@ func (n *Netns) Go(f func() error) <-chan error {
 	})
 }
 
+// Counted is what the kernel has counted of packets in the namespace, for whoever wonders where some are.
+func (n *Netns) Counted(t testing.TB) (text string) {
+	t.Helper()
+	n.Do(t, func() error {
+		for _, file := range []string{"snmp6", "snmp", "dev", "softnet_stat", "udp6", "udp"} {
+			b, err := os.ReadFile("/proc/thread-self/net/" + file)
+			if err != nil {
+				return err
+			}
+			text += "# " + file + "\n" + string(b)
+		}
+		return nil
+	})
+	return text
+}
+
 // Show makes the namespace one that others can find, as they would that of a
 // container: a process lives in it until the test ends.
 func (n *Netns) Show(t testing.TB) {

@@ -112,7 +112,7 @@ func (c *crowd) flood(names int, clients ...string) {
 			}
 		}
 		if time.Since(progress) > patience {
-			c.t.Fatalf("in vain: %v queries were to be seen, and %v were", wanted, before)
+			c.t.Fatalf("in vain: %v queries were to be seen, and %v were; the kernel has counted\n%s", wanted, before, c.ns.Counted(c.t))
 		}
 	}
 }
