@@ -217,6 +217,7 @@ func (a *Announce) check(c *Checker) {
 			c.Fail(path+".address", fmt.Sprintf("%s is a neighbor already", n.Address), "name each neighbor once")
 		}
 	}
+	a.checkListen(c)
 	a.checkSpeaker(c)
 }
 

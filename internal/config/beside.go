@@ -35,5 +35,8 @@ func (c *Config) beside(name string) (claims Claims) {
 	if c.Metrics.Listen.IsValid() {
 		claims.Sockets = append(claims.Sockets, c.Metrics.Listen)
 	}
+	for _, s := range c.SpeakerSockets() {
+		claims.Sockets = append(claims.Sockets, s.At)
+	}
 	return claims
 }

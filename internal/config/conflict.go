@@ -13,8 +13,23 @@ type claimant struct {
 	claims           []Claim
 }
 
-// by names the instance for people.
-func (c claimant) by() string { return fmt.Sprintf("%s %q", c.role, c.name) }
+// by names the instance, or the section of the process, for people.
+func (c claimant) by() string {
+	if c.name == "" {
+		return "[" + c.path + "]"
+	}
+	return fmt.Sprintf("%s %q", c.role, c.name)
+}
+
+// sections are those of the process with what they have of the host.
+func (c *Config) sections() []claimant {
+	metrics := claimant{path: "metrics", claims: []Claim{Socket{Key: "listen", Protocol: "TCP", At: c.Metrics.Listen}}}
+	speaker := claimant{path: announceSection}
+	for _, s := range c.SpeakerSockets() {
+		speaker.claims = append(speaker.claims, s)
+	}
+	return []claimant{metrics, speaker}
+}
 
 // claimants are all instances, in the order of the roles.
 func (c *Config) claimants() []claimant {
@@ -30,15 +45,22 @@ func (c *Config) claimants() []claimant {
 func (c *checker) conflicts(config *Config) {
 	all := config.claimants()
 	names := map[string]string{}
-	for i, one := range all {
+	others := config.sections()
+	for i, section := range others {
+		for _, claim := range section.claims {
+			c.against(others[:i], section, claim)
+		}
+	}
+	for _, one := range all {
 		if other, taken := names[one.name]; taken && !c.failed[one.path+".name"] {
 			c.fail(one.path+".name", fmt.Sprintf("%q is also the name of a %s", one.name, other), `give each instance a name = "…" of its own`)
 		} else {
 			names[one.name] = one.role
 		}
 		for _, claim := range one.claims {
-			c.against(all[:i], one, claim)
+			c.against(others, one, claim)
 		}
+		others = append(others, one)
 	}
 	c.groups(all)
 }

@@ -110,7 +110,8 @@ func (m metered) Collect(emit func(role.Metric)) {
 }
 
 // announce checks what announcing needs of the machine.
-func (m machine) announce(a *config.Announce) error {
+func (m machine) announce(c *config.Config) error {
+	a := &c.Announce
 	if a.Method == config.AnnounceRoute {
 		return m.privilege(unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "set the routes that announce prefixes")
 	}
@@ -118,6 +119,9 @@ func (m machine) announce(a *config.Announce) error {
 	for i := range a.Neighbors {
 		_, err := a.Neighbors[i].Password()
 		errs = append(errs, err)
+	}
+	for _, at := range c.SpeakerSockets() {
+		errs = append(errs, tcpFree(at))
 	}
 	return errors.Join(errs...)
 }

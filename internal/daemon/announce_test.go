@@ -165,7 +165,7 @@ func TestExamineAnnounce(t *testing.T) {
 			config.Announce{Method: config.AnnounceBGP, Neighbors: []config.Neighbor{{PasswordFile: "/nonexistent/password"}}}, "there is no file"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			err := tt.m.announce(&tt.a)
+			err := tt.m.announce(&config.Config{Announce: tt.a})
 			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}

@@ -96,7 +96,7 @@ func (m machine) examine(roles role.List, c *config.Config) []Finding {
 	for _, i := range c.Instances {
 		found = append(found, roles.Examine(i)...)
 	}
-	report(m.announce(&c.Announce))
+	report(m.announce(c))
 	if at := c.Control; at.Socket != "" {
 		report(control.Usable(at.Socket, at.Group))
 	}
@@ -234,6 +234,20 @@ func udpFree(claim config.Socket) error {
 	return explainBind("UDP", "-u", claim.At, claim.Fixed, err)
 }
 
+// tcpFree listens on a TCP socket for a moment. One of IPv6 is of that family alone, as a BGP
+// speaker has it.
+func tcpFree(claim config.Socket) error {
+	network := "tcp6"
+	if claim.At.Addr().Is4() {
+		network = "tcp4"
+	}
+	listener, err := net.Listen(network, claim.At.String())
+	if err == nil {
+		return listener.Close()
+	}
+	return explainBind("TCP", "-t", claim.At, claim.Fixed, err)
+}
+
 // listenMetrics opens the metrics endpoint.
 func listenMetrics(at netip.AddrPort) (net.Listener, error) {
 	network := "tcp"
@@ -265,6 +279,8 @@ func explainBind(protocol, option string, at netip.AddrPort, fixed bool, err err
 			protocol, at.Port(), at.Addr(), option, another)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return fmt.Errorf("%s is not an address of this host: write one that ip address shows, or add it to an interface", at.Addr())
+	case errors.Is(err, fs.ErrPermission) && fixed:
+		return fmt.Errorf("this user may not use %s port %d: run isthmus as root (sudo), or give it the capability CAP_NET_BIND_SERVICE", protocol, at.Port())
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("this user may not use %s port %d: run isthmus as root (sudo), or choose a port above 1023", protocol, at.Port())
 	}
