@@ -21,7 +21,7 @@ import (
 // flushed outlives the process, however that ends; what has been synced outlives the machine. It is
 // locked, so that one process at a time has it. Its methods may be called by several goroutines.
 type Journal struct {
-	// Fresh reports that there was none, and Clean that the last process has closed it.
+	// Fresh reports that there was none, and Clean that the last process has closed it and written all.
 	Fresh, Clean bool
 	// Cut is how many octets were left out when it was opened: behind a record that is not whole, which a machine
 	// that loses its power may leave at the end, and a damaged disk anywhere.
@@ -35,6 +35,7 @@ type Journal struct {
 	size    int64  // of the file
 	base    int64  // its size when each record was in it once
 	synced  int64
+	lacks   bool // something that was put could not be written
 }
 
 // A record has a checksum of what follows it, two lengths, its key and its value. A key without a
@@ -97,15 +98,27 @@ func (j *Journal) read() (map[string][]byte, error) {
 	records, n, clean := replay(all[len(journalMark):])
 	j.Clean = clean
 	j.size = int64(len(journalMark) + n)
-	j.base, j.Cut = j.size, int64(len(all))-j.size
+	j.base, j.Cut = lengthOf(records), int64(len(all))-j.size
 	if j.Fresh {
 		_, err = j.file.WriteAt(all, 0)
 	}
-	// The mark of the last process is not that of this one.
 	if clean {
 		j.size -= recordHeader
 	}
-	return records, j.problem(errors.Join(err, j.file.Truncate(j.size)))
+	if err = errors.Join(err, j.file.Truncate(j.size)); err == nil && clean {
+		// The mark of the last process is not that of this one, also when the machine loses its power now.
+		err, j.synced = j.file.Sync(), j.size
+	}
+	return records, j.problem(err)
+}
+
+// lengthOf is that of a journal which has each record once.
+func lengthOf(records map[string][]byte) int64 {
+	n := len(journalMark)
+	for key, value := range records {
+		n += recordHeader + len(key) + len(value)
+	}
+	return int64(n)
 }
 
 // replay reads records up to the first that is not whole, and returns the length of those that are.
@@ -171,7 +184,7 @@ func (j *Journal) flush() error {
 	}
 	if _, err := j.file.WriteAt(j.pending, j.size); err != nil {
 		if len(j.pending) > maxRecord { // a disk that is full must not fill the memory, too
-			j.pending = nil
+			j.pending, j.lacks = nil, true
 		}
 		return j.problem(err)
 	}
@@ -255,11 +268,13 @@ func (j *Journal) replace(file *os.File, size, base int64) error {
 	return nil
 }
 
-// Close flushes and syncs, marks that the process has ended in good order, and gives the file back.
+// Close flushes and syncs, marks that the process has ended in good order, with all written, and gives the file back.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.pending = appendRecord(j.pending, "", nil)
+	if !j.lacks {
+		j.pending = appendRecord(j.pending, "", nil)
+	}
 	return errors.Join(j.flush(), j.problem(j.file.Sync()), j.file.Close())
 }
 

@@ -4,6 +4,7 @@ package kept
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // open opens a journal and says what is in it.
@@ -146,4 +149,50 @@ func TestJournalIsWrittenAnew(t *testing.T) {
 		}
 	}
 	kill(j)
+}
+
+// TestJournalOfManyProcesses is written anew also when none of its processes lives long enough to double it.
+func TestJournalOfManyProcesses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	value := bytes.Repeat([]byte{'x'}, spare/2)
+	for i := range 20 {
+		j, _ := open(t, path)
+		j.Put("a", append(value, fmt.Sprint(i)...))
+		if err := errors.Join(j.Flush(), j.Sync()); err != nil {
+			t.Fatal(err)
+		}
+		kill(j)
+	}
+	if info, err := os.Stat(path); err != nil || info.Size() > 3*spare {
+		t.Errorf("%d octets, %v", info.Size(), err)
+	}
+	if _, text := open(t, path); text != fmt.Sprintf("a=%s19", value) {
+		t.Errorf("%d octets are in it", len(text))
+	}
+}
+
+// TestJournalMark: that a process has closed it is on disk no more when the next one begins, nor is it noted by one
+// that could not write all, so that what may be missing is not taken for whole.
+func TestJournalMark(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	j, _ := open(t, path)
+	j.Put("a", []byte("1"))
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if j, _ = open(t, path); !j.Clean || j.synced != j.size {
+		t.Errorf("clean %t, %d octets are on disk of %d", j.Clean, j.synced, j.size)
+	}
+	testutil.FullDisk(t, 100<<10, func() {
+		j.Put("b", bytes.Repeat([]byte{'x'}, maxRecord))
+		if j.Flush() == nil {
+			t.Error("the disk is not full")
+		}
+	})
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if j, text := open(t, path); text != "a=1" || j.Clean {
+		t.Errorf("%q, clean %t, though something is missing", text, j.Clean)
+	}
 }
