@@ -5,8 +5,10 @@ package registrarrole
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
+	"github.com/isthmus-net/isthmus/internal/kept"
 	"github.com/isthmus-net/isthmus/internal/testutil/program"
 	"github.com/isthmus-net/isthmus/sip/aka"
 )
@@ -108,5 +111,43 @@ func TestFullDisk(t *testing.T) {
 	s = w.serve(lines)
 	if bobs, alices := len(s.has(t, "bob@example.net")), len(s.has(t, "alice@example.net")); bobs != contacts+1 || alices != 1 {
 		t.Errorf("%d and %d bindings are kept, want %d and 1", bobs, alices, contacts+1)
+	}
+}
+
+// TestSkippedNumbersStay: the sequence numbers that a crash may have used are left out for good, also where the process
+// behind it cannot open its sockets and ends at once.
+func TestSkippedNumbersStay(t *testing.T) {
+	w := newWorld(t)
+	const key = "sqn sim@example.net"
+	cfg := w.settings(fmt.Sprintf("state_file = %q", w.path("state")))
+	j, _, err := kept.OpenJournal(w.path("other"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.Put(key, []byte("6400"))
+	if err := j.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadFile(w.path("other")) // as of a process that was killed
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.file("state", string(left))
+	r, err := New(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(r.openState(listeners(&cfg)), r.closeState(), j.Close()); err != nil {
+		t.Fatal(err)
+	}
+	j, records, err := kept.OpenJournal(w.path("state"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if number, _ := strconv.Atoi(string(records[key])); number <= 6400 {
+		t.Errorf("the next process begins at %d", number)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -27,6 +27,7 @@ func (r *Registrar) openState(list []registrar.Listener) error {
 		return ok && slices.Contains(list, registrar.Listener{Transport: t.Transport, Address: t.Local}) && !t.Reliable()
 	}
 	unread, bindings := 0, 0
+	r.journal.Store(journal) // so that the numbers which are left out are kept at once, whatever ends this process
 	r.do(func(p *registrar.Proxy, now time.Time, _ *registrar.Output) {
 		for key, record := range records {
 			lost, err := p.Restore(key, record, keep, now)
@@ -42,7 +43,6 @@ func (r *Registrar) openState(list []registrar.Listener) error {
 	if r.lost > 0 || unread > 0 {
 		r.log.Warn("not all that an earlier process has left goes on", "bindings", bindings, "lost", r.lost, "unreadable", unread)
 	}
-	r.journal.Store(journal)
 	return nil
 }
 
