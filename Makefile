@@ -83,7 +83,11 @@ setup-all: ## fetch every private program there is, and start each
 peers: ## fetch Miredo, tshark and the lab's tools into .cache/peers
 	@scripts/peers
 
-install: build ## install program, unit and user below DESTDIR and PREFIX
+# Only if there is none: sudo leaves out where Go usually lies, and what root compiles is root's.
+bin/isthmus:
+	@$(MAKE) --no-print-directory build
+
+install: bin/isthmus ## install what was built, unit and user below DESTDIR and PREFIX
 	install -D -m 0755 bin/isthmus '$(DESTDIR)$(PREFIX)/bin/isthmus'
 	install -D -m 0644 dist/systemd/isthmus.service '$(DESTDIR)$(PREFIX)/lib/systemd/system/isthmus.service'
 	sed -i 's|/usr/bin/isthmus|$(PREFIX)/bin/isthmus|g' '$(DESTDIR)$(PREFIX)/lib/systemd/system/isthmus.service'

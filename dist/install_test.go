@@ -36,8 +36,8 @@ func installed(t *testing.T, prefix string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Without the target that compiles.
-	cmd := exec.Command("sh", "-c", `umask 077; exec make -s -f "$1" -o build install DESTDIR="$2" PREFIX="$3"`, "sh", makefile, root, prefix)
+	// It compiles nothing: sudo leaves out where Go usually lies, and what root compiles is root's.
+	cmd := exec.Command("sh", "-c", `umask 077; exec make -s -f "$1" install DESTDIR="$2" PREFIX="$3"`, "sh", makefile, root, prefix)
 	cmd.Dir = source
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("make install: %v\n%s", err, out)
