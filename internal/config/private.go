@@ -9,8 +9,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/user"
+	"strconv"
 	"syscall"
 )
+
+// serviceUser is whom isthmus.service runs as; see dist/sysusers.d.
+const serviceUser = "isthmus"
 
 // maxSecret bounds a file that holds one secret, in bytes.
 const maxSecret = 4096
@@ -57,7 +62,7 @@ func ReadPrivate(path string, limit int64) ([]byte, error) {
 
 // CheckPrivate returns why a file must not hold secrets: it is no file, others
 // than owner and group may read it, the group may write it, or it belongs to
-// another user.
+// another user than root, this one or, for root, that of the service.
 func CheckPrivate(path string, info fs.FileInfo) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is no file: name the right one", path)
@@ -66,8 +71,21 @@ func CheckPrivate(path string, info fs.FileInfo) error {
 		return fmt.Errorf("%s holds secrets, but its permissions %04o open it to others: run chmod 640 %s, or 600", path, mode, path)
 	}
 	owner, ok := info.Sys().(*syscall.Stat_t)
-	if ok && owner.Uid != 0 && int(owner.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s holds secrets, but belongs to another user: run chown root %s", path, path)
+	if ok && !mayOwn(int(owner.Uid), os.Geteuid(), user.Lookup) {
+		return fmt.Errorf("%s holds secrets, but belongs to another user: run chown root:%s %s, then chmod 640 %s; without that group, chown root", path, serviceUser, path, path)
 	}
 	return nil
+}
+
+// mayOwn reports whether a file of the user uid may hold secrets of a process of euid. Root, who may check what
+// the packaged service is to run with, takes what that takes.
+func mayOwn(uid, euid int, lookup func(name string) (*user.User, error)) bool {
+	if uid == 0 || uid == euid {
+		return true
+	}
+	if euid != 0 {
+		return false
+	}
+	service, err := lookup(serviceUser)
+	return err == nil && service.Uid == strconv.Itoa(uid)
 }
