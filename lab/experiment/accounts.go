@@ -34,6 +34,14 @@ func excess(a, b uint64) uint64 { return max(a, b) - b }
 // accounts are what somebody has counted of each session, by its name.
 type accounts map[string]counted
 
+// sum is that of some sessions.
+func (a accounts) sum(sessions []string) (all counted) {
+	for _, one := range sessions {
+		all = all.plus(a[one])
+	}
+	return all
+}
+
 // off is by how many octets the accounts of sessions differ. One that only one of them has differs by all of its.
 func (a accounts) off(b accounts) (octets uint64) {
 	for session, one := range a {

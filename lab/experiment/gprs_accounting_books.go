@@ -3,6 +3,7 @@
 package experiment
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -130,33 +131,53 @@ type kindBooks struct {
 	by       [4]counted
 }
 
+// terminals are the names of the sessions of each, in the order in which they began, which the ends of names tell. One
+// whose Create Request was granted too late, when it had asked again, has several.
+func (b *books) terminals() map[string][]string {
+	of := map[string][]string{}
+	for id, one := range b.sessions {
+		of[one.imsi] = append(of[one.imsi], id)
+	}
+	began := func(id string) string { return id[strings.LastIndexByte(id, '-')+1:] }
+	for _, list := range of {
+		slices.SortFunc(list, func(a, b string) int { return cmp.Or(cmp.Compare(began(a), began(b)), cmp.Compare(a, b)) })
+	}
+	return of
+}
+
 // compare compares the books with what the generator has sent and the SGSN has carried.
 func (b *books) compare(n *accountingNet) (k bookkeeping) {
 	k.kinds = make([]kindBooks, len(n.kinds))
 	told, byTerminal, carried := accounts{}, accounts{}, accounts{}
-	ofTerminal, nameOf := map[string]*booked{}, map[string]string{}
 	for id, one := range b.sessions {
-		ofTerminal[one.imsi], nameOf[one.imsi] = one, id
 		if one.stopped {
 			told[id] = one.octets
-			byTerminal[one.imsi] = byTerminal[one.imsi].plus(one.octets)
 		}
 	}
-	charges := maps.Clone(b.charges)
+	charges, names := maps.Clone(b.charges), b.terminals()
 	for _, of := range []struct {
 		links []int
 		ends  bool
 	}{{n.steady, true}, {n.open, false}, {n.late, true}} {
 		for _, link := range of.links {
 			imsi, guest := guestIMSI(link), &n.list[link]
-			one, id := ofTerminal[imsi], nameOf[imsi]
+			all := names[imsi]
+			id := ""
+			if len(all) > 0 {
+				id = all[len(all)-1]
+			}
+			one := b.sessions[id]
 			k.account(one, guest, of.ends)
 			k.generated(guest, n.kinds[link%len(n.kinds)].is)
+			for _, before := range all[:max(0, len(all)-1)] {
+				k.account(b.sessions[before], guest, true)
+			}
 			if of.ends {
-				carried[imsi] = guest.carried
-				k.kinds[link%len(n.kinds)].add(guest, byTerminal[imsi], charges[id])
+				carried[imsi], byTerminal[imsi] = guest.carried, told.sum(all)
+				k.kinds[link%len(n.kinds)].add(guest, byTerminal[imsi], charges.sum(all))
 				k.compareAddresses(guest, one, b.charged[id])
 			} else { // records of before the end are of what was carried
+				byTerminal[imsi] = told[id]
 				k.charges += charges[id].beyond(guest.carried)
 				delete(charges, id)
 			}

@@ -5,6 +5,7 @@ package experiment
 import (
 	"net/netip"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn/ggsnrole"
@@ -29,6 +30,12 @@ func TestBooks(t *testing.T) {
 		c.Delegated6 = []netip.Prefix{netip.MustParsePrefix("2001:db8:8000:100::/56")}
 		return c
 	}
+	earlier := func(r peers.Accounting) peers.Accounting { // of a session before, of the same terminal
+		r["Acct-Session-Id"] = strings.Replace(r["Acct-Session-Id"], "session", "earlier", 1)
+		return r
+	}
+	two := charge(0, 2)
+	two.Session = "earlier0"
 	other := charge(0, 0)
 	other.Delegated6 = nil
 	onlyFirst, asOne := record(0, "Stop", 10), record(0, "Stop", 10)
@@ -61,6 +68,10 @@ func TestBooks(t *testing.T) {
 		{name: "a Start is lost", less: 1, carried: 10, charged: ten, starts: 1},
 		{name: "a Stop is lost", less: 3, more: stopped[:2], carried: 10, stops: 1, radius: 30, addresses: 1},
 		{name: "a session ends that should not", more: []peers.Accounting{record(1, "Stop", 5)}, carried: 10, charged: ten, ends: 1, radius: 15, charges: 15},
+		{name: "terminals come in twice", more: []peers.Accounting{
+			earlier(record(0, "Start", 0)), earlier(record(0, "Stop", 2)), earlier(record(1, "Start", 0)), earlier(record(1, "Stop", 0)),
+		}, carried: 12, charged: []*ggsnrole.Charge{two, ten[0]}},
+		{name: "the first Stop is lost of two", more: []peers.Accounting{earlier(record(0, "Start", 0)), earlier(record(1, "Start", 0))}, carried: 10, charged: ten, stops: 2},
 		{name: "the SGSN has carried more", carried: 12, charged: ten, radius: 6},
 		{name: "the generator has sent more", carried: 10, sent: 12, charged: ten, uncarried: 6},
 		{name: "too little is charged", carried: 10, charged: []*ggsnrole.Charge{charge(0, 9)}, charges: 3},

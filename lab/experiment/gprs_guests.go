@@ -56,7 +56,7 @@ type guest struct {
 	has             string  // its addresses and prefixes, as accounts are to tell them
 	asked, entering bool    // an order is under way, which is to come in
 	sent            counted // by it, and to it
-	carried         counted // by its context, with what the link itself needs, when that has ended
+	carried         counted // by its contexts, with what the link itself needs, when they have ended
 	told            counted // of these, what update has told
 }
 
@@ -128,7 +128,7 @@ func (g *guests) settled(out *sgsn.Output) {
 		}
 		one := &g.list[e.Link]
 		if e.Kind == sgsn.Ended {
-			one.carried = carriedBy(e.Traffic)
+			one.carried = one.carried.plus(carriedBy(e.Traffic)) // it may have come in twice
 		}
 		if !one.asked || !g.entered(one, &e) {
 			continue // an advertisement that has come again, or the GGSN has ended it
