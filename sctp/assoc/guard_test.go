@@ -67,19 +67,24 @@ func TestEndWithoutProgress(t *testing.T) {
 	}
 }
 
-// TestOldAnswerKeepsNothing has a peer repeat the answer to an old HEARTBEAT, and not answer SHUTDOWN ACK: T2 counts all the same.
-func TestOldAnswerKeepsNothing(t *testing.T) {
-	s := reachState(t, 6)
-	old := chunk.AppendHeartbeat(nil, s.a.heartbeatInfo(s.a.paths[0], 0, s.now))
-	old[0] = byte(chunk.TypeHeartbeatAck)
-	for range 1000 {
-		if s.a.state == closed {
-			break
+// TestRepetitionKeepsNothing has a peer repeat the answer to an old HEARTBEAT, or its SHUTDOWN, and not answer SHUTDOWN ACK: T2
+// counts all the same.
+func TestRepetitionKeepsNothing(t *testing.T) {
+	for _, shutdown := range []bool{false, true} {
+		s := reachState(t, 6)
+		again := chunk.AppendHeartbeat(nil, s.a.heartbeatInfo(s.a.paths[0], 0, s.now))
+		if again[0] = byte(chunk.TypeHeartbeatAck); shutdown {
+			again = chunk.AppendShutdown(nil, s.a.acked)
 		}
-		s.peer(old)
-		s.run(time.Second)
-	}
-	if e, failed := s.saw(Failed); !failed || e.Reason != ReasonNoAnswer {
-		t.Errorf("state %d after %v, %+v", s.a.state, s.now.Sub(start), e)
+		for range 1000 {
+			if s.a.state == closed {
+				break
+			}
+			s.peer(again)
+			s.run(time.Second / 2)
+		}
+		if e, failed := s.saw(Failed); !failed || e.Reason != ReasonNoAnswer {
+			t.Errorf("by SHUTDOWN %v: state %d after %v, %+v", shutdown, s.a.state, s.now.Sub(start), e)
+		}
 	}
 }

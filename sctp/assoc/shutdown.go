@@ -99,9 +99,12 @@ func (a *Association) handleShutdown(p *Path, c chunk.Chunk, now time.Time, out 
 		a.state = shutdownReceived
 		a.startGuard(now)
 		a.event(out, Event{Kind: PeerShutdown})
-	case shutdownSent, shutdownAckSent: // both at once; or our answer was lost
+	case shutdownSent: // both at once
 		a.state = shutdownAckSent
 		a.sendShutdown(now)
+		return
+	case shutdownAckSent: // our answer was lost; T2 goes on, or a peer that repeats itself would keep us for ever
+		a.endpoint.control = chunk.Append(a.endpoint.control, chunk.TypeShutdownAck, 0, nil)
 		return
 	case shutdownReceived:
 	default:
