@@ -19,11 +19,11 @@ type call struct {
 	flow      []byte             // to the caller
 	goals     []goal             // not tried yet
 	forks     []*fork
-	answered  bool // a final response has gone back
-	accepted  bool // and it was a 2xx
-	cancelled bool // no further target is tried
-	known     bool // of a dialog of this proxy's
-	rung      int  // provisional responses that have gone back
+	answered  bool          // a final response has gone back
+	accepted  bool          // and it was a 2xx
+	cancelled bool          // no further target is tried
+	known     bool          // of a dialog of this proxy's
+	repeats   time.Duration // T2, between responses to a sender who is spared
 }
 
 // fork is one branch of a call.
@@ -39,7 +39,9 @@ type fork struct {
 	left    bool // by the callee, who is called elsewhere instead
 	loop    string
 	rings   transaction.Timer // Timer C
-	taken   int               // 2xx that have come
+	rung    pace              // provisional responses that have gone back
+	rseq    string            // of the last reliable one
+	taken   pace              // 2xx that have gone back
 }
 
 func forkOf(c *transaction.Client) *fork {

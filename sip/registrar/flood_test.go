@@ -163,10 +163,17 @@ func TestRelayedAmplification(t *testing.T) {
 		{"a refusal that rang", func(_ *rig, answer func(int)) { answer(180); answer(486) }, 6, 8.1},
 		{"a call that is taken", func(r *rig, answer func(int)) {
 			answer(180)
-			for range 11 {
+			for _, after := range repeats {
+				r.until(after)
 				answer(200)
 			}
-		}, 6, 8.1},
+		}, 13, 17.6},
+		{"a call that is taken again and again", func(r *rig, answer func(int)) {
+			for i := range 3200 {
+				r.until(time.Duration(i) * 10 * time.Millisecond)
+				answer(200)
+			}
+		}, 12, 16.3},
 		{"one that rings and rings", func(_ *rig, answer func(int)) {
 			for range 100 {
 				answer(180)

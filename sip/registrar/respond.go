@@ -34,7 +34,7 @@ func (p *Proxy) response(e *transaction.Event, now time.Time, out *Output) {
 		if f.client.Waiting() {
 			p.layer.SetTimer(&f.rings, now.Add(p.settings.TimerC))
 		}
-		if c.rung++; m.Status > 100 && !c.answered && c.within(c.rung, sparedRings) {
+		if m.Status > 100 && !c.answered && f.mayRing(m, now) {
 			c.server.Respond(m, now, &out.Output)
 		}
 		return
@@ -59,23 +59,52 @@ func (p *Proxy) response(e *transaction.Event, now time.Time, out *Output) {
 	p.advance(c, now, out)
 }
 
-// What goes to a sender who is spared: provisional responses to a call, and 2xx of a branch, which its callee repeats
-// until there is an ACK.
+// What goes at once to a sender who is spared, of each branch: provisional responses, and 2xx, which a callee repeats
+// until there is an ACK. One more goes each T2, which is how a 2xx is repeated in the end (RFC 3261 section 13.3.1.4):
+// who had no network for some seconds must still get it.
 const (
 	sparedRings   = 16
 	sparedAccepts = 4
 )
 
-// within reports whether a response goes back whose callee has sent so many: by UDP, whoever proves nothing may have
-// forged his source, and gets what a caller needs, and little more.
-func (c *call) within(sent, bound int) bool {
-	return sent <= bound || !c.server.Spared() || c.server.From.Reliable()
+// pace bounds what is sent: some at once, and then one each interval.
+type pace struct {
+	free time.Time // when as many may be sent at once again
 }
 
-// accept sends a 2xx to INVITE back at once, each of them, and cancels what is still open.
+// allows reports whether one more may be sent now, and counts it.
+func (p *pace) allows(atOnce int, interval time.Duration, now time.Time) bool {
+	if p.free.Before(now) {
+		p.free = now
+	}
+	if p.free.Sub(now) > time.Duration(atOnce-1)*interval {
+		return false
+	}
+	p.free = p.free.Add(interval)
+	return true
+}
+
+// spared reports whether responses of a branch are bounded: by UDP, whoever proves nothing may have forged his source,
+// and gets what a caller needs, and little more.
+func (c *call) spared() bool { return c.server.Spared() && !c.server.From.Reliable() }
+
+// mayRing reports whether a provisional response goes back. A reliable one is followed by the next when there has been
+// a PRACK for it (RFC 3262 section 3), so its caller is there.
+func (f *fork) mayRing(m *message.Message, now time.Time) bool {
+	if !f.call.spared() {
+		return true
+	}
+	if number := m.Get("RSeq"); number != "" && number != f.rseq {
+		f.rseq = number
+		return true
+	}
+	return f.rung.allows(sparedRings, f.call.repeats, now)
+}
+
+// accept sends a 2xx to INVITE back at once, each that a callee repeats as he should, and cancels what is still open.
 func (p *Proxy) accept(c *call, f *fork, m *message.Message, now time.Time, out *Output) {
 	p.end(f, m)
-	if f.taken++; !c.within(f.taken, sparedAccepts) {
+	if c.spared() && !f.taken.allows(sparedAccepts, c.repeats, now) {
 		return
 	}
 	if refused := c.answered && !c.accepted; refused { // the transaction would send nothing more
