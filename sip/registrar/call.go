@@ -22,7 +22,7 @@ type call struct {
 	answered  bool          // a final response has gone back
 	accepted  bool          // and it was a 2xx
 	cancelled bool          // no further target is tried
-	known     bool          // of a dialog of this proxy's
+	known     bool          // of a dialog, by a route of this proxy's
 	repeats   time.Duration // T2, between responses to a sender who is spared
 }
 
@@ -221,7 +221,7 @@ func (p *Proxy) room(c *call) bool {
 	switch {
 	case c.known:
 		return true
-	case c.server.Spared() && p.settings.NextHop == "":
+	case c.server.Spared() && p.rations():
 		return clients < most-most/2
 	}
 	return clients < transaction.AllButQuarter(most)

@@ -100,6 +100,61 @@ func TestStrangersLeaveRoom(t *testing.T) {
 	}
 }
 
+// TestNoStrangers has calls take three quarters of all places where nobody is asked for a proof.
+func TestNoStrangers(t *testing.T) {
+	for name, change := range map[string]func(*ProxySettings){
+		"requests that have come": func(p *ProxySettings) { p.Transactions.Servers = 8 },
+		"requests that were sent": func(p *ProxySettings) { p.Transactions.Clients = 8 },
+	} {
+		r := newRig(t, func(_ *Settings, p *ProxySettings) {
+			p.Prove = false
+			change(p)
+		})
+		r.bind("bob", "<sip:[2001:db8::2]>")
+		taken := 0
+		for i := range 10 {
+			r.send(r.make("INVITE", bob, fmt.Sprint(i)), caller)
+			taken += strings.Count(r.told(), "INVITE :2")
+		}
+		if taken != 6 {
+			t.Errorf("%s: of ten calls %d are taken, want 6", name, taken)
+		}
+		r.empty()
+	}
+}
+
+// TestCallsToTerminalsLeaveRoom has new calls that come by Path leave the last quarter to those that there are.
+func TestCallsToTerminalsLeaveRoom(t *testing.T) {
+	for name, change := range map[string]func(*ProxySettings){
+		"requests that have come": func(p *ProxySettings) { p.Transactions.Servers = 8 },
+		"requests that were sent": func(p *ProxySettings) { p.Transactions.Clients = 8 },
+	} {
+		r := edge(t)
+		r.send(r.make("REGISTER", "sip:example.com", "1", "Contact: <sip:carol@10.0.0.1>"), "192.0.2.9:40000")
+		path := "Route: " + r.got("REGISTER", "2001:db8::7").Get("Path")
+		r.empty()
+		ps := r.p.settings
+		change(&ps)
+		if err := r.p.Reconfigure(r.p.Engine.settings, ps); err != nil {
+			t.Fatal(err)
+		}
+		taken := 0
+		for i := range 10 {
+			r.send(r.make("INVITE", "sip:carol@10.0.0.1", fmt.Sprint("i", i), path), "[2001:db8::7]:5060")
+			taken += strings.Count(r.told(), "INVITE 192.0.2.9")
+		}
+		if taken != 6 {
+			t.Errorf("%s: of ten calls %d are taken, want 6", name, taken)
+		}
+		notify := r.make("NOTIFY", "sip:carol@10.0.0.1", "n", path)
+		notify.Set("To", notify.Get("To")+";tag=t")
+		r.send(notify, "[2001:db8::7]:5060")
+		r.expect(name+", NOTIFY", "NOTIFY 192.0.2.9")
+		r.told()
+		r.empty()
+	}
+}
+
 // FuzzProxy sends requests to nobody but those that are registered here.
 func FuzzProxy(f *testing.F) {
 	f.Add([]byte("INVITE sip:bob@example.com SIP/2.0\r\nVia: SIP/2.0/UDP x;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>\r\nCall-ID: 1\r\nCSeq: 1 INVITE\r\nRoute: <sip:x@[2001:db8::5];lr>\r\n\r\n"))

@@ -64,10 +64,13 @@ func (p *Proxy) inward(m *message.Message) bool {
 	return first.URI.Host == next.Host || err == nil && p.trusts(a)
 }
 
-// hosts reports whether there is room for a request of somebody who proves nothing: half of all is for others. If
-// not, it has answered.
+// rations reports whether those who prove nothing share half of all places: where nobody here is asked for a proof,
+// as before or between other proxies, there is no one to keep the other half for.
+func (p *Proxy) rations() bool { return p.settings.NextHop == "" && p.settings.Prove }
+
+// hosts reports whether there is room for a request of somebody who proves nothing. If not, it has answered.
 func (p *Proxy) hosts(s *transaction.Server, out *Output) bool {
-	if n := p.settings.Transactions.Servers; p.layer.Spared() >= n-n/2 {
+	if n := p.settings.Transactions.Servers; p.rations() && p.layer.Spared() >= n-n/2 {
 		p.answer(s, Overloaded, 503, "Service Unavailable", out, message.Header{Name: "Retry-After", Value: "10"})
 		return false
 	}

@@ -97,7 +97,8 @@ func NewProxy(s Settings, p ProxySettings, random io.Reader) (*Proxy, error) {
 }
 
 // continues reports whether a request goes on with what there is: it ends or changes a call, or keeps somebody
-// reachable. When new calls fill all other places, calls that are there still end.
+// reachable here. When new calls fill all other places, calls that are there still end. A REGISTER that is passed on
+// waits for its answer, so whoever sends many could take these places as well.
 func (p *Proxy) continues(m *message.Message) bool {
 	switch m.Method {
 	case "CANCEL":
@@ -106,7 +107,7 @@ func (p *Proxy) continues(m *message.Message) bool {
 		return p.onward(m) == ""
 	}
 	by := p.preprocess(m.Clone())
-	return by.known
+	return by.within(m)
 }
 
 func (s *ProxySettings) check() error {

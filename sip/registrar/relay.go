@@ -58,7 +58,7 @@ func (p *Proxy) relay(s *transaction.Server, m *message.Message, by passage, now
 		m.Set("Max-Breadth", strconv.Itoa(breadth/len(goals)))
 	}
 	p.relayed[Relayed]++
-	c := &call{server: s, request: m, goals: goals, origin: p.origin, flow: p.callerFlow(s.Request, p.origin), known: by.known, repeats: p.settings.Transactions.T2}
+	c := &call{server: s, request: m, goals: goals, origin: p.origin, flow: p.callerFlow(s.Request, p.origin), known: by.within(m), repeats: p.settings.Transactions.T2}
 	s.User = c
 	if m.Method == "INVITE" {
 		s.Respond(message.Reply(s.Request, 100, "Trying", ""), now, &out.Output)

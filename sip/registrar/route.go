@@ -46,6 +46,12 @@ func (b *passage) failed(m *message.Message) bool {
 	return b.terminal && (b.flow.Transport == "" || m.Has("Route"))
 }
 
+// within reports whether a request is of a dialog. By Path new ones come as well (RFC 3327 section 5.3).
+func (b *passage) within(m *message.Message) bool {
+	to, _ := m.To()
+	return b.known && (!b.terminal || to.Tag() != "")
+}
+
 // preprocess takes this proxy out of the route of a request (RFC 3261 section 16.4).
 func (p *Proxy) preprocess(m *message.Message) (by passage) {
 	u, err := message.ParseURI(m.URI)
