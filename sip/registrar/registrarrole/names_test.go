@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/isthmus-net/isthmus/sip/message"
+	"github.com/isthmus-net/isthmus/sip/registrar"
 	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
@@ -54,5 +56,75 @@ func TestServersAtOneAddress(t *testing.T) {
 	}
 	if serverName(evil.at) != "evil.example" || serverName(came.at) != "2001:db8::2" {
 		t.Errorf("they prove to be %s and %s", serverName(evil.at), serverName(came.at))
+	}
+}
+
+// TestReplyByName has a response whose connection is gone go to the server that its Via names, which proves that by TLS
+// (RFC 3261 section 18.2.2, RFC 5922).
+func TestReplyByName(t *testing.T) {
+	for _, tt := range []struct{ transport, sentBy, remote, name string }{
+		{"TLS", "proxy.Example.net", "[2001:db8::2]:5061", "proxy.example.net"},
+		{"TLS", "proxy.example.net:5071", "[2001:db8::2]:5071", "proxy.example.net"},
+		{"TLS", "[2001:db8::9]", "[2001:db8::2]:5061", ""},
+		{"TCP", "proxy.example.net", "[2001:db8::2]:5060", ""},
+	} {
+		m := &message.Message{Status: 200}
+		m.Add("Via", "SIP/2.0/"+tt.transport+" "+tt.sentBy+";branch=z9hG4bK1")
+		to := replyTo(m, transaction.Target{Transport: tt.transport, Remote: netip.MustParseAddrPort("[2001:db8::2]:40000"), Connection: 1})
+		if want := (transaction.Target{Transport: tt.transport, Remote: netip.MustParseAddrPort(tt.remote), Name: tt.name}); to != want {
+			t.Errorf("%s by %s: %+v, want %+v", tt.sentBy, tt.transport, to, want)
+		}
+	}
+}
+
+// TestAvoided are servers that could not be reached, or have not proved their name, but none that nothing was tried with.
+func TestAvoided(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(`connect_timeout = "300ms"`)
+	listener := w.listen("[2001:db8::2]:5071")
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	}()
+	crowd := func() {
+		for range maxDials {
+			s.streams.dials <- struct{}{}
+		}
+	}
+	for _, tt := range []struct {
+		name, transport, remote string
+		before                  func()
+		during                  func(*stream)
+		avoided                 bool
+	}{
+		{"who takes no connection", "TCP", "[2001:db8::2]:5072", func() {}, func(*stream) {}, true},
+		{"who begins no TLS", "TLS", "[2001:db8::2]:5071", func() {}, func(*stream) {}, true},
+		{"a connection that has no turn", "TCP", "[2001:db8::2]:5073", crowd, func(*stream) {}, false},
+		{"a connection that is given up", "TCP", "[2001:db8::2]:5074", crowd, (*stream).end, false},
+	} {
+		tt.before()
+		to := transaction.Target{Transport: tt.transport, Local: netip.MustParseAddrPort("[2001:db8::5]:5060"), Remote: netip.MustParseAddrPort(tt.remote)}
+		s.streams.mu.Lock()
+		one := s.streams.enter(to, true)
+		s.streams.mu.Unlock()
+		s.pending.Go(one.dial)
+		tt.during(one)
+		eventually(t, tt.name+" is over", func() bool { return s.streams.count() == 0 })
+		other := transaction.Target{Transport: "TCP"}
+		var first transaction.Target
+		s.do(func(p *registrar.Proxy, now time.Time, _ *registrar.Output) {
+			first = p.Layer().Order([]transaction.Target{to, other}, now)[0]
+		})
+		if avoided := first != to; avoided != tt.avoided {
+			t.Errorf("%s is avoided: %v", tt.name, avoided)
+		}
+		for range len(s.streams.dials) {
+			<-s.streams.dials
+		}
 	}
 }

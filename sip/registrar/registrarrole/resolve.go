@@ -5,6 +5,7 @@ package registrarrole
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/netip"
 	"time"
@@ -75,7 +76,9 @@ func (c *stream) dial() {
 	conn, err := c.connect()
 	if err != nil {
 		s.counters.unopened.Add(1)
-		s.r.do(func(p *registrar.Proxy, now time.Time, _ *registrar.Output) { p.Unopened(c.at, now) })
+		if !errors.Is(err, errNoTurn) {
+			c.avoid()
+		}
 		return
 	}
 	if !c.take(conn) {
@@ -85,11 +88,22 @@ func (c *stream) dial() {
 	if c.at.Transport == "TLS" {
 		secured := tls.Client(conn, s.r.secure.Load().forServers(serverName(c.at)))
 		if !c.handshake(secured) {
+			c.avoid()
 			return
 		}
 		conn = secured
 	}
 	c.carry(conn)
+}
+
+// avoid has other servers of its name tried before the one that no connection could be opened to, unless that was
+// given up here.
+func (c *stream) avoid() {
+	select {
+	case <-c.done:
+	default:
+		c.of.r.do(func(p *registrar.Proxy, now time.Time, _ *registrar.Output) { p.Unopened(c.at, now) })
+	}
 }
 
 // serverName is what a server proves to be: the name that it was looked up by, or its address.
@@ -99,6 +113,9 @@ func serverName(t transaction.Target) string {
 	}
 	return t.Remote.Addr().String()
 }
+
+// errNoTurn: too many connections are being opened for this one to be tried.
+var errNoTurn = errors.New("too many connections are being opened")
 
 // connect opens the connection in time, in which it also has its turn.
 func (c *stream) connect() (net.Conn, error) {
@@ -115,7 +132,7 @@ func (c *stream) connect() (net.Conn, error) {
 	case c.of.dials <- struct{}{}:
 		defer func() { <-c.of.dials }()
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, errNoTurn
 	}
 	return c.of.r.resolver.dial(ctx, c.at.Local.Addr(), "tcp", c.at.Remote.String())
 }

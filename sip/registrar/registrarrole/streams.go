@@ -182,14 +182,18 @@ func (s *streams) send(m *transaction.Send) bool {
 }
 
 // replyTo is where a response goes whose connection is gone: to the port that the sender has named, of
-// the address that it came from (RFC 3261 section 18.2.2).
+// the address that it came from (RFC 3261 section 18.2.2). A sender with a name proves that one by TLS (RFC 5922).
 func replyTo(m *message.Message, to transaction.Target) transaction.Target {
 	port := uint16(sipPort)
 	if to.Transport == "TLS" {
 		port = sipsPort
 	}
-	if v, ok := m.Via(); ok && v.Port != 0 {
+	v, _ := m.Via()
+	if v.Port != 0 {
 		port = v.Port
+	}
+	if _, err := netip.ParseAddr(v.Host); err != nil && to.Transport == "TLS" {
+		to.Name = v.Host
 	}
 	to.Connection, to.Remote = 0, netip.AddrPortFrom(to.Remote.Addr(), port)
 	return to
