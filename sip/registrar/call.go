@@ -123,14 +123,17 @@ func isName(host string) bool {
 	return err != nil
 }
 
+// foundFunc goes on with the ways to a name that has been looked up.
+type foundFunc func(ways []transaction.Target, now time.Time, out *Output)
+
 // lookUp has the host of a URI looked up, if it is a name, and reports whether what is to be done then
 // will be.
-func (p *Proxy) lookUp(hop message.URI, transport string, out *Output, then func([]transaction.Target, time.Time, *Output)) bool {
+func (p *Proxy) lookUp(hop message.URI, transport string, out *Output, then foundFunc) bool {
 	if !isName(hop.Host) || len(p.lookups) >= p.settings.Transactions.Clients {
 		return false
 	}
 	p.lookup++
-	p.lookups[p.lookup] = then
+	p.lookups[p.lookup] = p.noting(hop.Host, transport, then)
 	out.Lookups = append(out.Lookups, Lookup{p.lookup, hop, transport})
 	return true
 }

@@ -6,8 +6,10 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // identities are the fields by which proxies that trust each other say who calls or answers: those of RFC 3325, and
@@ -33,5 +35,29 @@ func (p *Proxy) believes(a netip.Addr) bool {
 			return true
 		}
 	}
+	for _, found := range p.nextHop {
+		if slices.Contains(found, a.Unmap()) {
+			return true
+		}
+	}
 	return p.trusts(a)
+}
+
+// noting has the addresses of the next hop noted when its name has been looked up, by transport, for each may have
+// servers of its own. While the name cannot be found, those that it had are believed.
+func (p *Proxy) noting(host, transport string, then foundFunc) foundFunc {
+	next, err := message.ParseURI(p.settings.NextHop)
+	if err != nil || next.Host != host {
+		return then
+	}
+	hop := p.settings.NextHop
+	return func(ways []transaction.Target, now time.Time, out *Output) {
+		if len(ways) > 0 && p.settings.NextHop == hop {
+			p.nextHop[transport] = nil
+			for _, way := range ways {
+				p.nextHop[transport] = append(p.nextHop[transport], way.Remote.Addr().Unmap())
+			}
+		}
+		then(ways, now, out)
+	}
 }

@@ -61,3 +61,47 @@ func TestIdentities(t *testing.T) {
 		}
 	}
 }
+
+// TestNextHopByName is believed at the addresses that its name was found at last, for each transport.
+func TestNextHopByName(t *testing.T) {
+	r := newRig(t, func(_ *Settings, p *ProxySettings) { p.NextHop = "sip:Pbx.example.net" })
+	believed := func(name, from string, want bool) {
+		t.Helper()
+		if got := r.p.believes(netip.MustParseAddr(from)); got != want {
+			t.Errorf("%s: %s is believed: %v", name, from, got)
+		}
+	}
+	branch := "a"
+	register := func(host string, to ...string) {
+		t.Helper()
+		branch += "a"
+		r.send(r.make("REGISTER", "sip:example.com", branch, "Contact: <sip:carol@10.0.0.1>"), caller)
+		var found []transaction.Target
+		for _, one := range to {
+			found = append(found, transaction.Target{Transport: "UDP", Remote: netip.MustParseAddrPort(one)})
+		}
+		if len(r.named) != 1 || r.named[0].URI.Host != host {
+			t.Fatalf("%+v is looked up", r.named)
+		}
+		r.p.Resolved(r.named[0].ID, found, r.now, &r.out)
+		r.named = nil
+		r.take()
+	}
+	believed("at first", "2001:db8::7", false)
+	register("pbx.example.net", "[2001:db8::7]:5060", "[2001:db8::9]:5060")
+	believed("found", "2001:db8::7", true)
+	believed("found, too", "2001:db8::9", true)
+	believed("another", "2001:db8::1", false)
+	register("pbx.example.net")
+	believed("not found once", "2001:db8::7", true)
+	register("pbx.example.net", "[2001:db8::9]:5060")
+	believed("no longer there", "2001:db8::7", false)
+	believed("still there", "2001:db8::9", true)
+	ps := r.p.settings
+	ps.NextHop = "sip:other.example.net"
+	if err := r.p.Reconfigure(r.p.Engine.settings, ps); err != nil {
+		t.Fatal(err)
+	}
+	believed("another next hop", "2001:db8::9", false)
+	r.empty()
+}

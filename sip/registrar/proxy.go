@@ -74,8 +74,9 @@ type Proxy struct {
 	settings ProxySettings
 	layer    *transaction.Layer
 	waiting  waiting
-	lookups  map[uint64]func(to []transaction.Target, now time.Time, out *Output)
+	lookups  map[uint64]foundFunc
 	lookup   uint64
+	nextHop  map[string][]netip.Addr // where its name was found, by transport
 	relayed  [NumVerdicts]uint64
 	origin   transaction.Target // that of the message at hand, wherever its response goes
 	// Connected reports whether a connection is still there; nil: all are.
@@ -91,7 +92,7 @@ func NewProxy(s Settings, p ProxySettings, random io.Reader) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	proxy := &Proxy{Engine: e, settings: p, layer: transaction.New(p.Transactions), waiting: waiting{}, lookups: map[uint64]func([]transaction.Target, time.Time, *Output){}}
+	proxy := &Proxy{Engine: e, settings: p, layer: transaction.New(p.Transactions), waiting: waiting{}, lookups: map[uint64]foundFunc{}, nextHop: map[string][]netip.Addr{}}
 	proxy.layer.Reserved = proxy.continues
 	return proxy, nil
 }
@@ -130,6 +131,9 @@ func (p *Proxy) Reconfigure(s Settings, ps ProxySettings) error {
 	}
 	if err := p.Engine.Reconfigure(s); err != nil {
 		return err
+	}
+	if ps.NextHop != p.settings.NextHop {
+		clear(p.nextHop)
 	}
 	p.settings = ps
 	p.layer.Reconfigure(ps.Transactions)
