@@ -129,6 +129,7 @@ func (e *Engine) createPrimary(t *transaction, m *gtp.CreateRequest, made *sessi
 		e.replace(old, kept, t.call)
 	}
 	made.teid = e.newControlTEID(made.version)
+	made.claimedAt = t.at
 	sh, s := e.addSession(made)
 	e.setFurther(sh, s, more)
 	e.setLink(sh, s, t.grant)

@@ -72,8 +72,8 @@ func (e *Engine) sendEcho(h handle, p *peer, path int, c call) {
 func (e *Engine) echoed(h handle, path int, answered bool, c call) {
 	p := e.peers.at(h)
 	w := &p.paths[path]
-	if p.doubt.echo == w.echo || !answered {
-		p.doubt = doubt{}
+	if p.doubt.echo == w.echo {
+		p.doubt.echo = 0 // silence, by which nothing is known, leaves it in doubt
 	}
 	w.echo = 0
 	w.echoAt = c.at + e.settings.EchoInterval

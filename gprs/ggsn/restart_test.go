@@ -97,14 +97,95 @@ func TestRestartEchoedLate(t *testing.T) {
 	}
 }
 
-// TestRestartDoubtUnanswered: who does not answer Echo Requests, and is never asked otherwise, loses nothing.
+// echoesBy ticks, and returns the Echo Requests by their socket.
+func (w *world) echoesBy(after time.Duration) map[Socket]packet.Datagram {
+	w.Helper()
+	by := make(map[Socket]packet.Datagram)
+	for _, d := range ofType(w.tick(after), gtp.TypeEchoRequest) {
+		d.Payload = append([]byte(nil), d.Payload...)
+		by[Socket(d.Socket)] = d
+	}
+	return by
+}
+
+// TestRestartDoubtUnanswered: who does not answer Echo Requests, and is never asked otherwise, loses nothing, and is
+// in doubt until a counter says which it is: what was opened first in doubt is not lost then.
 func TestRestartDoubtUnanswered(t *testing.T) {
-	w := newWorld(t, func(s *Settings) { s.PathHold = time.Minute })
+	for _, proof := range []uint8{6, 5} {
+		w := newWorld(t, func(s *Settings) { s.PathHold = time.Minute })
+		w.counted(1, 6)
+		w.counted(2, 5)
+		w.tick(time.Hour)
+		if d := w.e.peers.at(1).doubt; w.e.contexts.used() != 2 || w.e.stats.PathsDown != 0 || d.echo != 0 || d.at != time.Second {
+			t.Fatalf("%d contexts, %d paths down, doubt %+v", w.e.contexts.used(), w.e.stats.PathsDown, d)
+		}
+		_, again := w.counted(3, proof)
+		if len(again) != btoi(proof == 5) {
+			t.Fatalf("%d: asked %d times more", proof, len(again))
+		}
+		for _, d := range again {
+			w.reply(d, &gtp.EchoResponse{Recovery: 5})
+		}
+		if w.tick(time.Second); w.e.contexts.used() != 2+btoi(proof == 6) || w.e.stats.Restarts != uint64(btoi(proof == 5)) || w.e.peers.at(1).doubt != (doubt{}) {
+			t.Errorf("%d: %d contexts, %d restarts, doubt %+v", proof, w.e.contexts.used(), w.e.stats.Restarts, w.e.peers.at(1).doubt)
+		}
+	}
+}
+
+// TestRestartDoubtOtherPath: an Echo Request of before the restart that the user plane never answers says nothing of
+// the doubt, nor does a message of before the restart that comes while the node is asked.
+func TestRestartDoubtOtherPath(t *testing.T) {
+	w := newWorld(t, func(s *Settings) { s.EchoInterval, s.N3Requests = time.Minute, 1 })
 	w.counted(1, 6)
-	w.counted(2, 5)
-	w.tick(time.Hour)
-	if w.e.contexts.used() != 2 || w.e.stats.PathsDown != 0 || w.e.peers.at(1).doubt != (doubt{}) {
-		t.Errorf("%d contexts, %d paths down", w.e.contexts.used(), w.e.stats.PathsDown)
+	before := w.echoesBy(time.Minute)
+	if len(before) != 2 {
+		t.Fatalf("%d Echo Requests", len(before))
+	}
+	w.reply(before[SocketControl], &gtp.EchoResponse{Recovery: 6})
+	w.now = w.now.Add(w.e.settings.T3Response / 2)
+	_, asked := w.counted(2, 0) // of after the restart
+	if len(asked) != 1 {
+		t.Fatalf("asked %d times", len(asked))
+	}
+	w.tick(w.e.settings.T3Response/2 - time.Second) // until the user plane has not answered
+	if w.e.peers.at(1).paths[pathUser].echo != 0 || w.e.peers.at(1).paths[pathControl].echo == 0 {
+		t.Fatal("not the user plane alone is silent")
+	}
+	w.counted(3, 6)
+	w.reply(asked[0], &gtp.EchoResponse{Recovery: 0})
+	if w.tick(time.Second); w.e.contexts.used() != 2 || w.e.stats.Restarts != 1 || w.e.byTID[gtp.MakeTID(testIMSI(2), 5)] == 0 {
+		t.Errorf("%d contexts, %d restarts", w.e.contexts.used(), w.e.stats.Restarts)
+	}
+}
+
+// TestRestartMovedIn: sessions that come to a node while it is in doubt are not lost with those that it had, nor are
+// those that it speaks of itself.
+func TestRestartMovedIn(t *testing.T) {
+	w := newWorld(t, nil)
+	from, lost := w.from, 5
+	w.from = other
+	moving, _ := w.counted(1, 9)
+	w.from = from
+	own, _ := w.counted(2, 6)
+	primary, _ := w.counted(3, 6)
+	w.counted(lost, 6)
+	_, asked := w.counted(4, 0)
+	if len(asked) != 1 {
+		t.Fatalf("asked %d times", len(asked))
+	}
+	for n, c := range []context{moving, own} {
+		w.ask(pathControl, gtp.Header{TEID: c.TEIDControl.Value}, w.updateRequest(uint32(0x7000+n)), &gtp.UpdateResponse{})
+	}
+	if r := w.createSecondary(primary.TEIDControl.Value, w.secondaryRequest(6, template(gtp.TFTCreate, portFilter(1, 10, 5000)))); !r.Cause.Accepted() {
+		t.Fatal(r.Cause)
+	}
+	w.now = w.now.Add(time.Second)
+	w.reply(asked[0], &gtp.EchoResponse{Recovery: 0})
+	w.tick(time.Second)
+	for n := 1; n <= 5; n++ {
+		if there := w.e.byTID[gtp.MakeTID(testIMSI(n), 5)] != 0; there != (n != lost) {
+			t.Errorf("context %d: %v", n, there)
+		}
 	}
 }
 

@@ -62,6 +62,7 @@ func (e *Engine) addSecondary(t *transaction, m *gtp.CreateRequest, sh handle, s
 	case replaced != 0:
 		e.replace(replaced, 0, t.call)
 	}
+	s.claimedAt = t.at
 	x := e.addCreated(t, m, sh, s, user)
 	e.setFilters(x, asked)
 	e.schedule(sh, s, t.call)

@@ -130,6 +130,7 @@ func (e *Engine) applyUpdate(t *transaction, m *gtp.UpdateRequest, x handle, s *
 // moveSession gives the control plane of a session to a node, and a session of version 0
 // that is spoken of in version 1 the TEIDs of that, or the other way round.
 func (e *Engine) moveSession(h handle, s *session, to handle, version gtp.Version) {
+	s.claimedAt = e.at
 	if s.peer == to && s.version == version && !s.marked(markReleasing) {
 		return
 	}
