@@ -16,7 +16,8 @@ import (
 // whatever ends the process, until it is done. Each record is of a line, and those of one line are handed
 // out one at a time and in their order. Passing records tell nothing that a later one of their line does
 // not tell as well, and so the next one takes the place of one that waits. One of the line without a name is of
-// all lines: it stays between what was put before it and what comes behind, whatever is postponed (spool_order.go).
+// all lines: it stays between what was put before it and what comes behind, whatever is postponed, until it is set
+// aside (spool_order.go).
 // Its methods may be called by several goroutines.
 type Spool struct {
 	journal *Journal
@@ -213,8 +214,8 @@ func (s *Spool) Restore() {
 	s.postponed = nil
 }
 
-// Done removes a record that was taken and has reached whom it is for. One of all lines that was tried before its
-// time comes again.
+// Done removes a record that was taken and has reached whom it is for. One that was tried before its time comes
+// again.
 func (s *Spool) Done(n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -55,30 +55,43 @@ func (o *order) current() int {
 	return o.first
 }
 
-// next is what is taken next; nil: nothing. When all that may be taken was postponed more often than what is of all
-// lines behind it, that is tried, and again in its time: who takes it and nothing else is there, and has something
-// against the others.
+// next is what is taken next; nil: nothing.
 func (s *Spool) next() *spooled {
-	if len(s.ready) == 0 {
+	if len(s.ready) == 0 || s.ready[0].stage > s.order.current() {
 		return nil
 	}
 	one := s.ready[0]
-	if all := s.lines[ofAll]; len(all) > 0 && all[0].place != notReady && one.stage < all[0].stage && one.turn > all[0].turn {
-		return all[0]
-	}
-	if one.stage > s.order.current() {
-		return nil
+	if probe := s.probe(one.turn); probe != nil {
+		return probe
 	}
 	return one
 }
 
-// Aside has a record that was taken, and what follows it in its line, hold up no record of all lines any more, until
-// it is done; false: it is one of these.
+// probe is a record that is tried before its time, and again in its time, when all that may be taken was postponed
+// more often, so many times: who takes it and nothing else is there, and has something against the others. What is
+// of all lines is tried first, for what is behind it should not be told before it.
+func (s *Spool) probe(turn int) *spooled {
+	if turn == 0 {
+		return nil
+	}
+	if all := s.lines[ofAll]; len(all) > 0 && all[0].place != notReady && all[0].turn < turn {
+		return all[0]
+	}
+	for _, one := range s.ready {
+		if one.turn < turn {
+			return one
+		}
+	}
+	return nil
+}
+
+// Aside has a record that was taken, and what follows it in its line, hold up no others any more, until it is done;
+// false: it was tried before its time.
 func (s *Spool) Aside(n uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one := s.waiting[n]
-	if !s.isTaken(one) || one.line == ofAll {
+	if !s.isTaken(one) || one.stage > s.order.current() {
 		return false
 	}
 	if one.turn = 0; !s.order.aside[one.line] {

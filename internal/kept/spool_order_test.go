@@ -18,8 +18,8 @@ func (s *Spool) one(t *testing.T, want string) (n uint64) {
 	return n
 }
 
-// TestSpoolOfAll hands out a record of all lines, "+" here, when all before it are done, whatever was postponed, and
-// nothing behind it before it is done; also in the next process.
+// TestSpoolOfAll hands out a record of all lines, "+" here, when all before it are done, and nothing behind it before
+// it is done; also in the next process.
 func TestSpoolOfAll(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "spool")
 	s := openSpool(t, path, 100)
@@ -35,10 +35,10 @@ func TestSpoolOfAll(t *testing.T) {
 	s = openSpool(t, path, 100)
 	s.Done(s.one(t, "a"))
 	s.Done(s.one(t, "a+"))
-	for range 3 { // it is postponed, and nothing comes before it
+	for range 3 {
 		all := s.one(t, "+")
 		s.one(t, "")
-		s.Postpone(all)
+		s.GiveBack(all)
 	}
 	s.Done(s.one(t, "+"))
 	if list, _ := s.take(); fmt.Sprint(list) != "[a++ b]" || s.Info().Records != 2 {
@@ -69,7 +69,7 @@ func TestSpoolAside(t *testing.T) {
 	s.Postpone(a)
 	all := s.one(t, "+")
 	if s.Aside(all) {
-		t.Error("one of all lines is set aside")
+		t.Error("one of all lines is set aside before its time")
 	}
 	s.Done(all) // somebody is there, and it comes again
 	s.Restore()
@@ -85,5 +85,62 @@ func TestSpoolAside(t *testing.T) {
 	s.Done(s.one(t, "++"))
 	if list, _ := s.take(); fmt.Sprint(list) != "[d a++]" {
 		t.Error(list)
+	}
+}
+
+// TestSpoolOfAllAside has one of all lines that is set aside hold up none behind it, nor has one that follows it.
+// What is behind is tried before its time when nothing else could tell that somebody is there, and comes again.
+func TestSpoolOfAllAside(t *testing.T) {
+	s := openSpool(t, filepath.Join(t.TempDir(), "spool"), 100)
+	for _, one := range []string{"+", "b", "b+"} {
+		s.Put([]byte(one))
+	}
+	s.Postpone(s.one(t, "+"))
+	b := s.one(t, "b")
+	if s.Aside(b) {
+		t.Error("a record is set aside before its time")
+	}
+	s.Done(b) // somebody is there
+	s.Restore()
+	all := s.one(t, "+")
+	s.one(t, "")
+	if !s.Aside(all) {
+		t.Fatal("it cannot be set aside")
+	}
+	s.Put([]byte("++"))
+	s.Put([]byte("d"))
+	for _, want := range []string{"b", "b+"} {
+		s.Done(s.one(t, want))
+	}
+	d := s.one(t, "d")
+	s.GiveBack(all)
+	s.Done(s.one(t, "+")) // after all, and what follows it is in its order again
+	s.GiveBack(d)
+	s.Done(s.one(t, "++"))
+	s.Done(s.one(t, "d"))
+	if info := s.Info(); info.Records != 0 {
+		t.Error(info)
+	}
+}
+
+// TestSpoolProbe tries all there is, of whatever stage, while nothing tells that somebody is there: first what is of
+// all lines, which is in nobody's way.
+func TestSpoolProbe(t *testing.T) {
+	s := openSpool(t, filepath.Join(t.TempDir(), "spool"), 100)
+	for _, one := range []string{"a", "+", "c", "++", "d"} {
+		s.Put([]byte(one))
+	}
+	for range 2 {
+		tried := map[string]bool{}
+		for i := range 4 {
+			n, record, _ := s.Take()
+			if tried[string(record)] = true; i == 1 && string(record) != "+" {
+				t.Errorf("%q is tried", record)
+			}
+			s.Postpone(n)
+		}
+		if len(tried) != 4 {
+			t.Errorf("tried are %v", tried)
+		}
 	}
 }

@@ -105,6 +105,30 @@ func TestAccountingOnHated(t *testing.T) {
 	}
 }
 
+// TestAccountingOnUnanswered has an Accounting-On that no server answers hold up nothing: it is set aside when they
+// answer what is behind it, also where another record before it is hated as well, and tried again in its time.
+func TestAccountingOnUnanswered(t *testing.T) {
+	for before, want := range map[bool]string{false: "[7:0]", true: "[2:0 7:0]"} {
+		a := newAccountant(t)
+		now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+		if before {
+			a.ofSession(0, ggsn.ContextDeleted)
+		}
+		a.whole(radius.AcctOn)
+		a.ofSession(1, ggsn.ContextCreated)
+		a.ofSession(2, ggsn.ContextCreated)
+		got := a.hears(&now, 4*time.Minute, "0")
+		n := len(got)
+		slices.Sort(got) // one of them finds out that they are answered, and is told again
+		if fmt.Sprint(slices.Compact(got)) != "[1:1 1:2]" || n > 3 || len(a.aside) != a.spool.Info().Records || len(a.aside) == 0 {
+			t.Errorf("the server is told %v, and %d are set aside", got, len(a.aside))
+		}
+		if got = a.hears(&now, asideTime+time.Minute, ""); fmt.Sprint(got) != want || a.spool.Info().Records != 0 {
+			t.Errorf("the server is told %v", got)
+		}
+	}
+}
+
 // TestToldAsBegun has servers told of the end of a session of whose beginning they were, whatever a reload or another
 // start says of its access point since, and not of one that began untold.
 func TestToldAsBegun(t *testing.T) {

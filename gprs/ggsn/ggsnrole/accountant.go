@@ -248,7 +248,7 @@ func (a *accountant) taken(n uint64) {
 // givenUp keeps a record that no server has answered. It may be that none is there: then one record at a
 // time, of one session after the other, finds out by the client's times whether one is back. Or it is the
 // record that they do not like, if it is not answered again though others were meanwhile: it must not
-// hold these up, nor one of the whole node behind it.
+// hold these up, nor one of the whole node behind it, nor, being of the whole node, all that is behind it.
 func (a *accountant) givenUp(n uint64, now time.Time) {
 	before, again := a.doubts[n]
 	if again && a.answered > before && a.spool.Aside(n) {
