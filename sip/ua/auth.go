@@ -4,6 +4,7 @@ package ua
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 
 	"github.com/isthmus-net/isthmus/sip/aka"
@@ -18,7 +19,10 @@ const maxChallenges = 2
 // credentials are the challenges that a call or a registration has met. They are answered
 // again in later requests, with the next nonce count, so that no request of a move costs a
 // second round trip.
-type credentials struct{ known []*challenge }
+type credentials struct {
+	known []*challenge
+	homes []netip.Addr // of our own servers when the call began
+}
 
 type challenge struct {
 	digest.Challenge
@@ -38,7 +42,7 @@ type SIM struct {
 // challenged takes the challenges of a 401 or 407 to a request, and reports whether that shall be
 // sent again: not if what we know was refused, or if who asks is not of our own domain.
 func (c *credentials) challenged(e *Engine, req request, res *message.Message) bool {
-	if !e.mayChallenge(req, res.Status) {
+	if !c.mayChallenge(e, req, res.Status) {
 		return false
 	}
 	name := "WWW-Authenticate"
@@ -92,7 +96,7 @@ func (c *credentials) learn(ch *challenge) bool {
 
 // apply answers in a request all challenges that are known, if it goes to a server of ours.
 func (c *credentials) apply(e *Engine, req request) {
-	if !e.home(&req.next) {
+	if !c.home(e, &req.next) {
 		return
 	}
 	for _, ch := range c.known {
@@ -137,9 +141,9 @@ func (e *Engine) password(ch *challenge) (password, auts string, ok bool) {
 	return ch.aka.password, ch.aka.auts, true
 }
 
-// copyCredentials gives an ACK those of its INVITE (section 22.1), if it goes to a server of ours as well.
-func (e *Engine) copyCredentials(from *message.Message, to request) {
-	if !e.home(&to.next) {
+// copy gives an ACK those of its INVITE (section 22.1), if it goes to a server of ours as well.
+func (c *credentials) copy(e *Engine, from *message.Message, to request) {
+	if !c.home(e, &to.next) {
 		return
 	}
 	for _, name := range []string{"Authorization", "Proxy-Authorization"} {

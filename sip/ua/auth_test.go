@@ -3,11 +3,13 @@
 package ua
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // dial is a call to bob, whom the test plays, by someone with a password.
@@ -173,5 +175,40 @@ func TestQOPIsPreferred(t *testing.T) {
 	s.answer(407, "p", "", "Proxy-Authenticate", `Digest nonce="old", realm="example.com"`+"\r\nProxy-Authenticate: "+digestOf+`"example.com"`)
 	if got := s.signed(); !strings.Contains(got, `nonce="n"`) || strings.Contains(got, `nonce="old"`) {
 		t.Errorf("signed %q", got)
+	}
+}
+
+// A call stays with the servers that it began with, though our domain's name leads elsewhere meanwhile, or nowhere;
+// others that it did not lead to are not ours.
+func TestServersOfACall(t *testing.T) {
+	for _, row := range []struct {
+		name, later, route string
+		signed             bool
+	}{
+		{"the name leads elsewhere", "[2001:db8:d::1]:5060", "2001:db8:c::2", true},
+		{"the name is not found", "", "2001:db8:c::2", true},
+		{"another server", "", "2001:db8:66::6", false},
+		{"where the name leads now", "[2001:db8:66::6]:5060", "2001:db8:66::6", true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			at := "[2001:db8:c::2]:5060"
+			s := dial(t, func(set *Settings) {
+				set.Proxy = message.URI{Scheme: "sip", Host: "example.com"}
+				set.Lookup = func(name string, port uint16, transport string) []transaction.Target {
+					if at == "" {
+						return nil
+					}
+					return lookup("example.com", netip.MustParseAddrPort(at))(name, port, transport)
+				}
+			})
+			s.answer(200, "b", "answer", "Record-Route", "<sip:["+row.route+"];lr>")
+			s.w.seen, at = nil, row.later
+			s.agent.do(s.agent.engine.Hold(1, true, s.w.now, &s.agent.out))
+			s.next("INVITE")
+			s.answer(407, "p", "", "Proxy-Authenticate", digestOf+`"example.com"`)
+			if got := s.signed(); (got != "") != row.signed {
+				t.Errorf("signed %q", got)
+			}
+		})
 	}
 }

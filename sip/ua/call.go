@@ -110,7 +110,7 @@ func (e *Engine) Call(id CallID) (CallInfo, bool) {
 func (e *Engine) newCall(s State, media Media) *Call {
 	e.last++
 	e.stats.Calls++
-	c := &Call{e: e, id: e.last, state: s, media: media, began: e.now, path: e.use}
+	c := &Call{e: e, id: e.last, state: s, media: media, began: e.now, path: e.use, auth: credentials{homes: e.homes()}}
 	c.again = e.timer(c.pursue)
 	c.limit = e.timer(c.overdue)
 	c.session.init(c)

@@ -77,6 +77,7 @@ func (c *Call) sendInvite() {
 	req.Add("Allow", allowed)
 	req.Add("Supported", supported)
 	o.interval.ask(req.Message)
+	c.auth.homes = e.homes() // now that names are known
 	c.auth.apply(e, req)
 	body, err := c.media.Offer(o.path.ID)
 	if err != nil {
@@ -242,7 +243,7 @@ func (c *Call) acknowledgeAgain(d *dialog, invite, res *message.Message) {
 	ack := d.numbered("ACK", number(invite))
 	setBody(ack.Message, d.ackBody)
 	c.e.locate(ack.next, func() {
-		c.e.copyCredentials(invite, ack)
+		c.auth.copy(c.e, invite, ack)
 		via, _ := res.Via() // of the INVITE that has arrived
 		c.e.sendAck(ack, c.way(), via.Transport)
 	})

@@ -16,23 +16,24 @@ import (
 
 // mayChallenge reports whether a challenge is one of our own servers: the request went to them. A 401 is of
 // who is called (section 22.2), not of the proxies on the way, so that has to be a URI of theirs.
-func (e *Engine) mayChallenge(req request, status int) bool {
+func (c *credentials) mayChallenge(e *Engine, req request, status int) bool {
 	switch {
-	case status != 401 && status != 407 || !e.home(&req.next):
+	case status != 401 && status != 407 || !c.home(e, &req.next):
 		return false
 	case status == 407:
 		return true
 	}
 	u, fault := message.ParseURI(req.URI)
-	return fault == nil && e.home(&u)
+	return fault == nil && c.home(e, &u)
 }
 
-// home reports whether a URI leads to our own servers and nowhere else.
-func (e *Engine) home(u *message.URI) bool {
+// home reports whether a URI leads to our own servers and nowhere else: to those of now, or those with which the call
+// began, whose Record-Route stays though names lead elsewhere meanwhile.
+func (c *credentials) home(e *Engine, u *message.URI) bool {
 	if !u.Params.Has("maddr") && slices.ContainsFunc(e.domains(), func(host string) bool { return strings.EqualFold(u.Host, host) }) {
 		return true
 	}
-	own := e.homes()
+	own := append(e.homes(), c.homes...)
 	list, _ := e.servers(u)
 	for _, to := range list {
 		if !slices.Contains(own, to.Remote.Addr()) {
