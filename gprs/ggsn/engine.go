@@ -30,7 +30,7 @@ type Engine struct {
 	own4     uint32 // Settings.Address4 and Address6
 	own6     [16]byte
 
-	resumedAt, away time.Duration // when it took over from another engine, and how long there had been none
+	resumedAt time.Duration // when it took over from another engine
 
 	apns    []*access
 	byName  map[string]uint16 // of those that are in the settings

@@ -53,11 +53,12 @@ func (r *resuming) endAll() {
 // resuming reads what an earlier engine has stored.
 type resuming struct {
 	*Engine
-	call  call
-	in    *bytes.Reader
-	out   *Output
-	peers []handle
-	names []string
+	call   call
+	in     *bytes.Reader
+	out    *Output
+	peers  []handle
+	names  []string
+	passed time.Duration // since the earlier engine
 }
 
 func (r *resuming) record(to any) bool { return binary.Read(r.in, binary.BigEndian, to) == nil }
@@ -79,7 +80,7 @@ func (r *resuming) all() (lost int) {
 	}
 	r.epoch, r.born = r.call.now.Add(-passed-time.Duration(h.At)), time.Unix(0, h.Born).In(r.call.now.Location())
 	r.call = r.begin(r.call.now, r.out)
-	r.resumedAt, r.away = r.call.at, passed
+	r.resumedAt, r.passed = r.call.at, passed
 	r.settings.RestartCounter, r.chargingID, r.hashSeed = h.Restart, h.ChargingID, h.HashSeed
 	if !r.readPeers(&h) || !r.readNames(int(h.Names)) {
 		return max(1, int(h.Contexts))
@@ -204,7 +205,7 @@ func (r *resuming) session() bool {
 	s := session{
 		tid: in.TID, interfaceID: in.InterfaceID, prefix: in.Prefix, address: in.Address, teid: in.TEID, peerTEID: in.PeerTEID,
 		createdAt: in.Created, marks: in.Marks & storedMarks, why: min(in.Why, numEnds-1), version: in.Version, has: in.Has & (TypeIPv4 | TypeIPv6),
-		limits: in.Limits, askedAMBR: in.AskedAMBR,
+		limits: in.Limits, askedAMBR: in.AskedAMBR, away: time.Duration(in.Away) + r.passed,
 	}
 	s.msisdn, _ = gtp.MSISDNOf(in.MSISDN[:min(int(in.MSISDNLen), len(in.MSISDN))])
 	var account *accounting

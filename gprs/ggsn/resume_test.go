@@ -247,6 +247,34 @@ func TestResumeIdle(t *testing.T) {
 	}
 }
 
+// TestResumeIdleAgain: nor is one idle by the time without a node of several restarts, since its last packet.
+func TestResumeIdleAgain(t *testing.T) {
+	for _, packets := range []int{0, 1, 2} { // restarts until the last one
+		w := newWorld(t, func(s *Settings) { s.APNs[0].IdleLimit, s.N3Requests = time.Hour, 1 })
+		c := w.open(1, "internet", gtp.PDPTypeIPv4)
+		left, seen := time.Hour, start
+		for n := range 3 {
+			w.tick(10 * time.Minute)
+			if left -= 10 * time.Minute; n <= packets && packets > 0 {
+				w.up(c, udp4(c.four(), server, 64, 0))
+				left, seen = time.Hour, w.now
+			}
+			w.e.Settle(w.now, &w.out)
+			state := w.e.AppendState(nil)
+			w.now = w.now.Add(50 * time.Minute)
+			if lost := w.succeed(w.e.settings, state); lost != 0 || !w.list()[0].LastSeen.Equal(seen) {
+				t.Fatalf("%d are lost; seen %v, not %v", lost, w.list()[0].LastSeen, seen)
+			}
+		}
+		if got := w.tick(left - time.Second); len(got) != 0 {
+			t.Errorf("the last packet behind %d restarts: %d datagrams too early", packets, len(got))
+		}
+		if got := ofType(w.tick(2*time.Second), gtp.TypeDeleteRequest); len(got) != 1 {
+			t.Errorf("the last packet behind %d restarts: %d Delete Requests", packets, len(got))
+		}
+	}
+}
+
 // TestResumeAdverts: after a restart each terminal has the next router advertisement before what the last one said
 // is over, however short its time is, and they do not come all at once.
 func TestResumeAdverts(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 )
 
 // storedMagic begins what is stored; its last octet is the version of the form.
-const storedMagic uint32 = 0x4947470d
+const storedMagic uint32 = 0x4947470e
 
 // storedHeader is followed by the nodes, by the access points, by the sessions, each followed
 // by its contexts, and by leases that are held. An access point is its name behind its
@@ -56,6 +56,7 @@ type storedSession struct {
 	Up, Down                uint64 // of the rates that it shares: nanoseconds since the epoch
 	Why                     End    // it is to end, if it is
 	SessionLimit, IdleLimit int64  // see [Terms]
+	Away                    int64  // nanoseconds: see [Engine.awaySince]
 	Contexts                uint8
 	MSISDN                  [9]byte
 	MSISDNLen               uint8 // octets of it
@@ -238,7 +239,7 @@ func (e *Engine) appendSession(b []byte, n handle, s *session, index map[handle]
 		Created: s.createdAt, APN: s.apn, Marks: s.marks & storedMarks, Why: s.why,
 		Limits: s.limits, AskedAMBR: e.askedAMBR(s),
 		Peer: index[s.peer], Account: index[s.account], Version: s.version, Has: s.has,
-		SessionLimit: int64(e.terms[n].SessionLimit), IdleLimit: int64(e.terms[n].IdleLimit),
+		SessionLimit: int64(e.terms[n].SessionLimit), IdleLimit: int64(e.terms[n].IdleLimit), Away: int64(e.awaySince(s)),
 	}
 	if s.marked(markDeleting) {
 		r.Marks, r.Why = r.Marks|markEnding, e.requests.at(s.request).why

@@ -66,7 +66,7 @@ func (e *Engine) schedule(h handle, s *session, c call) {
 		at = min(at, seconds(s.createdAt)+limits.SessionLimit)
 	}
 	if limits.IdleLimit > 0 {
-		at = min(at, e.lastSeen(s)+limits.IdleLimit)
+		at = min(at, e.idleFrom(s)+limits.IdleLimit)
 	}
 	at = min(at, e.nextInterim(h, a), e.nextRecord(h, s, a, c))
 	if s.advertAt != 0 {
@@ -81,17 +81,25 @@ func (e *Engine) schedule(h handle, s *session, c call) {
 
 func seconds(n uint32) time.Duration { return time.Duration(n) * time.Second }
 
-// lastSeen is when the terminal sent a packet last, by any context, or got its last context. That there was no node
-// since, before the last restart, makes it no more idle.
-func (e *Engine) lastSeen(s *session) time.Duration {
-	last := uint32(0)
+// lastSeen is when the terminal sent a packet last, by any context, or got its last context, in seconds.
+func (e *Engine) lastSeen(s *session) (last uint32) {
 	for h := s.first; h != 0; h = e.contexts.at(h).next {
 		last = max(last, e.contexts.at(h).lastSeen)
 	}
-	if at := seconds(last); at >= e.resumedAt {
-		return at
+	return last
+}
+
+// awaySince is how long there was no node since the terminal was seen last, over all restarts.
+func (e *Engine) awaySince(s *session) time.Duration {
+	if e.lastSeen(s) >= uint32(e.resumedAt/time.Second) {
+		return 0
 	}
-	return min(seconds(last)+e.away, e.resumedAt)
+	return s.away
+}
+
+// idleFrom is since when a terminal is idle, if it is: that there was no node makes it no more so.
+func (e *Engine) idleFrom(s *session) time.Duration {
+	return seconds(e.lastSeen(s)) + e.awaySince(s)
 }
 
 // sessionDue does what is due for a session.
@@ -122,7 +130,7 @@ func (e *Engine) over(h handle, s *session, c call) (End, bool) {
 		return EndSettings, true
 	case limits.SessionLimit > 0 && seconds(s.createdAt)+limits.SessionLimit <= c.at:
 		return EndSessionLimit, true
-	case limits.IdleLimit > 0 && e.lastSeen(s)+limits.IdleLimit <= c.at:
+	case limits.IdleLimit > 0 && e.idleFrom(s)+limits.IdleLimit <= c.at:
 		return EndIdle, true
 	}
 	return 0, false
