@@ -238,7 +238,7 @@ func (s *Spool) remove(one *spooled) {
 		delete(s.dirty, one.number)
 	}
 	rest := s.lines[one.line][1:]
-	if s.order.remove(one, rest); len(rest) > 0 {
+	if s.order.remove(one, rest, s.lines[ofAll]); len(rest) > 0 {
 		s.lines[one.line] = rest
 		heap.Push(&s.ready, rest[0])
 	} else {

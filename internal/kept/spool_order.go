@@ -2,6 +2,8 @@
 
 package kept
 
+import "slices"
+
 // order is which records of a [Spool] may be taken now. Each is of a stage: one of all lines has its own, and what
 // is put behind that the next one. What is of a stage waits until nothing of the stages before it is left.
 type order struct {
@@ -28,14 +30,21 @@ func (o *order) add(one *spooled) {
 	}
 }
 
-// remove forgets the first of a line. What follows it in a line that was set aside is in its order again.
-func (o *order) remove(one *spooled, rest []*spooled) {
+// remove forgets the first of a line. What follows it in a line that was set aside is in its order again: in its
+// stage if one of all lines, of which these are left, waits behind it, and else in that of now, where it holds up
+// nothing.
+func (o *order) remove(one *spooled, rest, all []*spooled) {
 	if !o.aside[one.line] {
 		o.forget(one)
 		return
 	}
 	delete(o.aside, one.line)
+	now := o.current()
 	for _, next := range rest {
+		behind := func(other *spooled) bool { return next.stage < other.stage && other.stage <= now }
+		if one.line != ofAll && !slices.ContainsFunc(all, behind) {
+			next.stage = max(next.stage, now)
+		}
 		o.left[next.stage]++
 		o.first = min(o.first, next.stage)
 	}

@@ -123,6 +123,32 @@ func TestSpoolOfAllAside(t *testing.T) {
 	}
 }
 
+// TestSpoolAfterAside has what follows a record that was set aside hold up nothing that was put behind a record of all
+// lines that is done, for it has no place before that any more, and stay before one that waits.
+func TestSpoolAfterAside(t *testing.T) {
+	s := openSpool(t, filepath.Join(t.TempDir(), "spool"), 100)
+	for _, one := range []string{"a", "a+", "+", "b", "b+"} {
+		s.Put([]byte(one))
+	}
+	a := s.one(t, "a")
+	s.Aside(a)
+	s.Done(s.one(t, "+"))
+	s.Put([]byte("++"))
+	s.Put([]byte("c"))
+	s.GiveBack(a)
+	s.Done(s.one(t, "a"))
+	list, numbers := s.take()
+	if fmt.Sprint(list) != "[a+ b]" {
+		t.Fatal(list)
+	}
+	s.Done(numbers[1])
+	s.Done(s.one(t, "b+"))
+	s.one(t, "") // but the first, which somebody has
+	s.Done(numbers[0])
+	s.Done(s.one(t, "++"))
+	s.Done(s.one(t, "c"))
+}
+
 // TestSpoolProbe tries all there is, of whatever stage, while nothing tells that somebody is there: first what is of
 // all lines, which is in nobody's way.
 func TestSpoolProbe(t *testing.T) {
