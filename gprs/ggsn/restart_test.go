@@ -158,6 +158,26 @@ func TestRestartDoubtOtherPath(t *testing.T) {
 	}
 }
 
+// TestRestartDoubtResumed: a node that is in doubt stays so over a restart of this one, and what it has opened since
+// is known.
+func TestRestartDoubtResumed(t *testing.T) {
+	w := newWorld(t, nil)
+	w.counted(1, 6)
+	w.counted(2, 0)
+	if lost := w.succeed(w.e.settings, w.e.AppendState(nil)); lost != 0 {
+		t.Fatalf("%d are lost", lost)
+	}
+	w.now = w.now.Add(time.Second)
+	_, asked := w.counted(3, 0)
+	if len(asked) != 1 {
+		t.Fatalf("asked %d times", len(asked))
+	}
+	w.reply(asked[0], &gtp.EchoResponse{Recovery: 0})
+	if w.tick(time.Second); w.e.contexts.used() != 2 || w.e.stats.Restarts != 1 || w.e.byTID[gtp.MakeTID(testIMSI(2), 5)] == 0 {
+		t.Errorf("%d contexts, %d restarts", w.e.contexts.used(), w.e.stats.Restarts)
+	}
+}
+
 // TestRestartMovedIn: sessions that come to a node while it is in doubt are not lost with those that it had, nor are
 // those that it speaks of itself.
 func TestRestartMovedIn(t *testing.T) {

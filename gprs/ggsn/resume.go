@@ -136,7 +136,7 @@ func (r *resuming) readPeers(h *storedHeader) bool {
 		n := handle(0)
 		if r.reachable(a) && octets(r.own(a)) == then {
 			if known, made, ok := r.peerOf(a); ok {
-				n, made.restart, made.known = known, p.Restart, p.Known
+				n, made.restart, made.known, made.doubt.at = known, p.Restart, p.Known, time.Duration(p.Doubt)
 			}
 		}
 		r.peers, namers = append(r.peers, n), append(namers, p.Namer)
@@ -205,7 +205,7 @@ func (r *resuming) session() bool {
 	s := session{
 		tid: in.TID, interfaceID: in.InterfaceID, prefix: in.Prefix, address: in.Address, teid: in.TEID, peerTEID: in.PeerTEID,
 		createdAt: in.Created, marks: in.Marks & storedMarks, why: min(in.Why, numEnds-1), version: in.Version, has: in.Has & (TypeIPv4 | TypeIPv6),
-		limits: in.Limits, askedAMBR: in.AskedAMBR, away: time.Duration(in.Away) + r.passed,
+		limits: in.Limits, askedAMBR: in.AskedAMBR, away: time.Duration(in.Away) + r.passed, claimedAt: time.Duration(in.Claimed),
 	}
 	s.msisdn, _ = gtp.MSISDNOf(in.MSISDN[:min(int(in.MSISDNLen), len(in.MSISDN))])
 	var account *accounting

@@ -17,7 +17,7 @@ type session struct {
 	interfaceID uint64
 	advertAt    time.Duration // when the next router advertisement is due; 0: none is
 	away        time.Duration // how long there was no node since its last packet, if none came after the last restart
-	claimedAt   time.Duration // when it was last told of which node it is; 0: by an earlier engine
+	claimedAt   time.Duration // when an SGSN last said that its node has it
 	prefix      uint64        // the upper half of IPv6 addresses
 	address     uint32        // IPv4
 	teid        uint32        // ours, of the control plane; of version 0 a flow label

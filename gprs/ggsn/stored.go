@@ -12,7 +12,7 @@ import (
 )
 
 // storedMagic begins what is stored; its last octet is the version of the form.
-const storedMagic uint32 = 0x4947470e
+const storedMagic uint32 = 0x4947470f
 
 // storedHeader is followed by the nodes, by the access points, by the sessions, each followed
 // by its contexts, and by leases that are held. An access point is its name behind its
@@ -36,6 +36,7 @@ type storedPeer struct {
 	Known   bool
 	_       [2]byte
 	Namer   uint32 // counted from 1; 0: none
+	Doubt   int64  // since when its restart counter is in doubt; 0: it is not
 }
 
 // storedMarks are those that outlive the engine.
@@ -56,7 +57,7 @@ type storedSession struct {
 	Up, Down                uint64 // of the rates that it shares: nanoseconds since the epoch
 	Why                     End    // it is to end, if it is
 	SessionLimit, IdleLimit int64  // see [Terms]
-	Away                    int64  // nanoseconds: see [Engine.awaySince]
+	Away, Claimed           int64  // nanoseconds: see [Engine.awaySince]
 	Contexts                uint8
 	MSISDN                  [9]byte
 	MSISDNLen               uint8 // octets of it
@@ -158,7 +159,7 @@ func (e *Engine) AppendState(b []byte) []byte {
 	}
 	for n := handle(1); n <= e.peers.last; n++ {
 		if p := e.peers.at(n); p.addr.IsValid() {
-			r := storedPeer{Address: p.addr.As16(), Restart: p.restart, Known: p.known}
+			r := storedPeer{Address: p.addr.As16(), Restart: p.restart, Known: p.known, Doubt: int64(p.doubt.at)}
 			if p.namer != 0 {
 				r.Namer = index[p.namer] + 1
 			}
@@ -239,7 +240,7 @@ func (e *Engine) appendSession(b []byte, n handle, s *session, index map[handle]
 		Created: s.createdAt, APN: s.apn, Marks: s.marks & storedMarks, Why: s.why,
 		Limits: s.limits, AskedAMBR: e.askedAMBR(s),
 		Peer: index[s.peer], Account: index[s.account], Version: s.version, Has: s.has,
-		SessionLimit: int64(e.terms[n].SessionLimit), IdleLimit: int64(e.terms[n].IdleLimit), Away: int64(e.awaySince(s)),
+		SessionLimit: int64(e.terms[n].SessionLimit), IdleLimit: int64(e.terms[n].IdleLimit), Away: int64(e.awaySince(s)), Claimed: int64(s.claimedAt),
 	}
 	if s.marked(markDeleting) {
 		r.Marks, r.Why = r.Marks|markEnding, e.requests.at(s.request).why
