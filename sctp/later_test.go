@@ -27,12 +27,14 @@ func TestFollowLaterOnce(t *testing.T) {
 		c.closing = true // nothing is asked for in the test
 		refused := assoc.Event{Kind: ChangeRefused, Association: c.a, Cause: chunk.CauseUnresolvableAddress}
 		for range 2 {
+			c.endpoint.mu.Lock()
 			c.note(&refused)
 			first := c.later
 			c.note(&refused)
 			if first == nil || c.later != first {
 				t.Error("the second refusal begins another row")
 			}
+			c.endpoint.mu.Unlock()
 			wait := assoc.Defaults().HeartbeatInterval
 			time.Sleep(wait)
 			synctest.Wait()
