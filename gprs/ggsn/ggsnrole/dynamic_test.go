@@ -229,7 +229,8 @@ func TestRadclient(t *testing.T) {
 			c.write(t, node, apn+"radius_user = \"imsi\"\n")
 			p.Signal(t, syscall.SIGHUP)
 			p.AwaitLog(t, "reload")
-			ask("coa", "xyzzy5461", "User-Name = nemo, Session-Timeout = 3600"+now, "Error-Cause = Session-Context-Not-Found")
+			// The same as before, with the same random identifier, would be answered as before.
+			ask("coa", "xyzzy5461", "User-Name = nemo, Session-Timeout = 7200"+now, "Error-Cause = Session-Context-Not-Found")
 			ask("coa", "xyzzy5461", "User-Name = 240010000000002, Session-Timeout = 3600"+now, "Received CoA-ACK")
 			ask("disconnect", "xyzzy5461", "Acct-Session-Id = "+session+now, "Received Disconnect-ACK")
 			c.answerDelete(t)
