@@ -249,30 +249,30 @@ func TestOwnAddress(t *testing.T) {
 	})
 }
 
-// The status counts what the programs have made, too.
 // TestProgramsKnowMTUs: what the networks take is named by live keys, and binds the programs as
 // it binds the engine.
 func TestProgramsKnowMTUs(t *testing.T) {
 	inModes(t, func(t *testing.T, w *gatewaytest.World, c Settings) {
-		if c.FastPath == fastpath.ModeOff {
-			t.Skip("without programs")
-		}
 		c.IPv4MTU = 1400
 		n := start(t, w, c)
 		n.attached(t, c.FastPath)
-		if s := n.fast.table.Settings(); s.MTU4 != 1400 || s.MTU6 != 0 {
-			t.Errorf("the programs take %d and %d for the MTUs", s.MTU4, s.MTU6)
+		known := func(four, six int) {
+			t.Helper()
+			if c.FastPath == fastpath.ModeOff {
+				return // there are none
+			}
+			if s := n.fast.table.Settings(); s.MTU4 != four || s.MTU6 != six {
+				t.Errorf("the programs take %d and %d for the MTUs, want %d and %d", s.MTU4, s.MTU6, four, six)
+			}
 		}
+		known(1400, 0)
 		c.IPv4MTU, c.IPv6MTU = 1300, 1360
-		if left, err := roletest.Reload(Role, n, n.cfg, c); err != nil || len(left) > 0 {
-			t.Fatalf("%v needs a restart; %v", left, err)
-		}
-		if s := n.fast.table.Settings(); s.MTU4 != 1300 || s.MTU6 != 1360 {
-			t.Errorf("after a reload the programs take %d and %d for the MTUs", s.MTU4, s.MTU6)
-		}
+		roletest.MustReload(t, Role, n, n.cfg, c)
+		known(1300, 1360)
 	})
 }
 
+// The status counts what the programs have made, too.
 func TestStatusOfPaths(t *testing.T) {
 	inModes(t, func(t *testing.T, w *gatewaytest.World, c Settings) {
 		n := start(t, w, c)
