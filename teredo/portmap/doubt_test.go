@@ -13,7 +13,7 @@ import (
 // the port or not.
 func TestKeeperDoubts(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t).withNATPMP()
+	g := newGateway(t)
 	g.time.doubt = 0
 	var accepts atomic.Bool
 	good := g.reserve
@@ -23,6 +23,7 @@ func TestKeeperDoubts(t *testing.T) {
 		}
 		return good(r)
 	}
+	g.withNATPMP()
 	k, reports, _ := keeper(t, natpmpOnly)
 	doubts := make(chan struct{})
 	k.Doubts = doubts

@@ -37,7 +37,8 @@ func newAddress() netip.Addr {
 	return netip.AddrFrom4([4]byte{127, byte(pid>>8) | 0x80, byte(pid), byte(10 + gateways.Add(1))})
 }
 
-// fakeGateway is a gateway on loopback, good unless its fields say otherwise.
+// fakeGateway is a gateway on loopback, good unless its fields say otherwise. They are set
+// before it is made to speak; after that others read them.
 type fakeGateway struct {
 	t    *testing.T
 	addr netip.Addr
