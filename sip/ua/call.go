@@ -66,7 +66,7 @@ type Call struct {
 	again      *transaction.Timer // the next attempt after a refusal
 	limit      *transaction.Timer // of an INVITE of ours that has only provisional responses
 	attempts   int
-	waits      int // that the peer has asked for since it has last taken or refused something
+	waits      int // that the peer has asked for, by Retry-After or 491, since it has last taken something or refused it for good
 	repair     repair
 }
 

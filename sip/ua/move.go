@@ -12,7 +12,7 @@ import (
 // usePath takes the call to the path that is in use now; a re-INVITE says so to the peer of one that
 // stands when it is pursued.
 func (c *Call) usePath() {
-	c.refusedBy, c.attempts = nil, 0
+	c.refusedBy, c.attempts, c.waits = nil, 0, 0
 	if c.again.IsSet() && !c.obliged {
 		c.e.layer.StopTimer(c.again)
 	}
@@ -81,7 +81,7 @@ func (c *Call) moveRefused(o *reinvite, status int, why string) {
 		c.e.after(c.again, min(time.Second<<min(c.attempts, 5), 32*time.Second))
 		return
 	}
-	c.refusedBy, c.moving, c.toward = o.path, time.Time{}, nil
+	c.refusedBy, c.moving, c.toward, c.waits = o.path, time.Time{}, nil, 0
 	c.pursue()
 }
 

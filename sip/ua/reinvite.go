@@ -227,7 +227,7 @@ func (c *Call) reinviteRefused(o *reinvite, res *message.Message, err error) {
 		c.end(status, why)
 	case status == 408:
 		c.bye(status, why) // section 12.2.1.2
-	case status == 491:
+	case status == 491 && c.waits < maxWaits:
 		c.glare(o)
 	default:
 		c.repair.stop()
@@ -249,7 +249,7 @@ func res0(res *message.Message) *message.Message {
 }
 
 // minimumWait keeps a peer that says Retry-After: 0 from being asked in a loop, and maxWaits is how often one
-// is asked again.
+// is asked again: section 14.1 has that be once after a 491, but both ends of a call may move more than once.
 const (
 	minimumWait = 100 * time.Millisecond
 	maxWaits    = 8
@@ -266,6 +266,7 @@ func (c *Call) wait(d time.Duration) {
 // without offer may be sent while an offer is pending (RFC 3311 section 5.1).
 func (c *Call) glare(o *reinvite) {
 	c.e.stats.Glares++
+	c.waits++
 	c.repair.stop()
 	if c.dialog.owner {
 		c.wait(c.e.between(2100*time.Millisecond, 4*time.Second))
@@ -279,16 +280,17 @@ func (c *Call) glare(o *reinvite) {
 
 // refused gives up what a re-INVITE was for, or tries again later if that cannot be.
 func (c *Call) refused(o *reinvite, status int, why string) {
-	c.waits = 0
 	switch o.purpose {
 	case toMove:
 		c.moveRefused(o, status, why)
 	case toHold:
+		c.waits = 0
 		c.hold = c.held
 		c.media.Hold(c.held)
 		c.tell(Event{Kind: HoldFailed, Status: status, Reason: why})
 		c.pursue()
 	case toRefresh:
+		c.waits = 0
 		c.pursue() // what has come up meanwhile
 	}
 }
