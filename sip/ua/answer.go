@@ -38,8 +38,10 @@ func (c *Call) inDialog(s *transaction.Server, status int) *message.Message {
 	return res
 }
 
+// stop ends the ringing, once.
 func (a *alerting) stop() {
 	if a != nil {
+		a.call.e.ringing.remove(sourceOf(a.tx.From.Remote.Addr()))
 		a.call.e.layer.StopTimer(a.timer)
 		a.call.ringer.stop()
 	}
@@ -48,17 +50,17 @@ func (a *alerting) stop() {
 // incomingCall takes an INVITE outside a dialog.
 func (e *Engine) incomingCall(s *transaction.Server) {
 	req := s.Request
-	if len(e.calls) >= e.set.MaxCalls {
-		e.stats.RefusedCalls++
-		e.refuse(s, 486)
-		return
-	}
 	if min, ok := e.tooShort(req); ok {
 		e.refuse(s, 422, "Min-SE", inSeconds(min))
 		return
 	}
-	if text := req.Get("Replaces"); text != "" {
+	if text := req.Get("Replaces"); text != "" { // which takes the place of a call that there is
 		e.replaces(s, text)
+		return
+	}
+	if len(e.calls) >= e.set.MaxCalls || !e.ringing.room(sourceOf(s.From.Remote.Addr()), e.set.MaxCalls) {
+		e.stats.RefusedCalls++
+		e.refuse(s, 486)
 		return
 	}
 	c := e.alert(s)
@@ -77,6 +79,7 @@ func (e *Engine) alert(s *transaction.Server) *Call {
 	a := &alerting{call: c, tx: s, until: e.now.Add(rings), status: status}
 	a.timer = e.timer(a.due)
 	c.incoming = a
+	e.ringing.add(sourceOf(s.From.Remote.Addr()))
 	a.ring()
 	return c
 }

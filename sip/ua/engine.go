@@ -52,7 +52,8 @@ type Settings struct {
 	// RingFor is how long a call that comes in rings until it is refused by 480, 0 for 3 minutes: a proxy
 	// waits for an answer no less (RFC 3261 section 16.6, Timer C).
 	RingFor time.Duration
-	// MaxCalls is the most calls at a time, 0 for 4096.
+	// MaxCalls is the most calls at a time, 0 for 4096. Half of them may be calls that came in and only ring, and half
+	// of these of one source.
 	MaxCalls int
 	// RetryAfterCap is the longest wait that a peer's Retry-After imposes on a move, 0 for 4 s.
 	RetryAfterCap time.Duration
@@ -75,6 +76,7 @@ type Engine struct {
 	use       *path // nil: there is none
 	calls     map[CallID]*Call
 	dialogs   map[dialogKey]*Call
+	ringing   unanswered
 	last      CallID
 	reg       registration
 	realms    []string           // of the registrar
@@ -110,6 +112,7 @@ func New(s Settings, random io.Reader) (*Engine, error) {
 	e := &Engine{
 		set: s, random: rand.NewChaCha8(seed), layer: transaction.New(s.Transactions),
 		paths: map[int]*path{}, calls: map[CallID]*Call{}, dialogs: map[dialogKey]*Call{}, sought: map[place][]func(){},
+		ringing: unanswered{of: map[netip.Prefix]int{}},
 	}
 	e.following = e.timer(e.follow)
 	e.reg.init(e)

@@ -165,20 +165,6 @@ func TestImpostors(t *testing.T) {
 	expect(t, "the peer in another spelling", w.sent(), "200")
 }
 
-func TestCallsAreBounded(t *testing.T) {
-	w := newWorld(t)
-	bob := w.agent("bob", bobA, func(s *Settings) { s.MaxCalls = 2 })
-	bob.answer = false
-	for _, id := range []string{"1", "2", "3"} {
-		lines := plain()
-		lines[1], lines[5] = lines[1]+id, "Call-ID: "+id
-		w.send(bob.paths[1], bob.paths[1], "UDP", []byte(strings.Join(lines, "\r\n")), nil)
-	}
-	w.seen = nil
-	w.pass(delay)
-	expect(t, "answers", w.sent(), "180", "180", "486")
-}
-
 // A re-INVITE with an old number, or of someone who does not know the tags, changes nothing.
 func TestHijacking(t *testing.T) {
 	w, alice, bob := pair(t, nil)
