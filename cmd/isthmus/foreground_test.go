@@ -35,40 +35,54 @@ func inForeground() {
 // TestForegroundEndsWithItsTerminal: a program that has nothing to read again stops in good order
 // when its terminal closes, of which kernel and shell tell it, each by a SIGHUP; not under nohup.
 func TestForegroundEndsWithItsTerminal(t *testing.T) {
-	for name, run := range map[string]string{"terminal": `exec "$0"`, "nohup": `trap "" HUP; exec "$0"`} {
-		t.Run(name, func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), "sh", "-c", run, os.Args[0])
-			cmd.Env = append(os.Environ(), program.As(asForeground))
-			errs, err := cmd.StderrPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			kill := time.AfterFunc(testutil.Patience, func() { _ = cmd.Process.Kill() })
-			defer kill.Stop()
-			log := bufio.NewReader(errs)
-			for line := ""; !strings.Contains(line, "all instances are running"); {
-				if line, err = log.ReadString('\n'); err != nil {
-					t.Fatal(err)
+	for _, one := range []struct {
+		name, as, args, started, ended string
+	}{
+		{"a role", asForeground, "", "all instances are running", "stopping"},
+		{"a command", "1", "lab traffic receive --listen 127.0.0.1:0", "listening at", ""},
+	} {
+		for name, run := range map[string]string{"terminal": `exec "$0" `, "nohup": `trap "" HUP; exec "$0" `} {
+			t.Run(one.name+", "+name, func(t *testing.T) {
+				signals := []syscall.Signal{syscall.SIGHUP, syscall.SIGHUP}
+				if name == "nohup" {
+					signals = append(signals, syscall.SIGTERM)
 				}
-			}
-			signals := []syscall.Signal{syscall.SIGHUP, syscall.SIGHUP}
-			if name == "nohup" {
-				signals = append(signals, syscall.SIGTERM)
-			}
-			for _, s := range signals {
-				if err := cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
-					t.Fatal(err)
+				rest, err := endBy(t, run+one.args, one.as, one.started, signals)
+				if err != nil || !bytes.Contains(rest, []byte(one.ended)) {
+					t.Errorf("ended with %v, and said\n%s", err, rest)
 				}
-			}
-			rest, _ := io.ReadAll(log)
-			if err := cmd.Wait(); err != nil || !bytes.Contains(rest, []byte("stopping")) {
-				t.Errorf("ended with %v, and said\n%s", err, rest)
-			}
-		})
+			})
+		}
 	}
+}
+
+// endBy runs a script, sends signals when what it runs has started, and returns what that says
+// until its end.
+func endBy(t *testing.T, script, as, started string, signals []syscall.Signal) (rest []byte, err error) {
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", script, os.Args[0])
+	cmd.Env = append(os.Environ(), program.As(as))
+	errs, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill := time.AfterFunc(testutil.Patience, func() { _ = cmd.Process.Kill() })
+	defer kill.Stop()
+	log := bufio.NewReader(errs)
+	for line := ""; !strings.Contains(line, started); {
+		if line, err = log.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range signals {
+		if err := cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Fatal(err)
+		}
+	}
+	rest, _ = io.ReadAll(log)
+	return rest, cmd.Wait()
 }
 
 // TestForegroundFaults: what a role's flags make of a configuration is checked as a file

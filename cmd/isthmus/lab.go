@@ -179,13 +179,14 @@ func (c *LabUpCmd) Run(to streams) error {
 func inLab(to streams, work func(context.Context, *lab.Env) error) error {
 	readers, gone := context.WithCancelCause(context.Background())
 	defer awaitBrokenPipe(gone)()
-	ctx, stop := signal.NotifyContext(readers, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	if !lab.Limited() {
-		// A second signal ends the program at once. In a user namespace each
-		// Ctrl-C comes twice, from the terminal and from the program outside.
-		context.AfterFunc(ctx, stop)
+	begin := untilSignal
+	if lab.Limited() {
+		// In a user namespace each Ctrl-C comes twice, from the terminal and from the
+		// program outside: a second one must not end the program at once.
+		begin = signal.NotifyContext
 	}
+	ctx, stop := begin(readers, endSignals()...)
+	defer stop()
 	if os.Geteuid() != 0 {
 		status, err := lab.Rootless(ctx)
 		if err == nil && status != 0 {

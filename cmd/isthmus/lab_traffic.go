@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/signal"
 	"syscall"
 	"time"
 
@@ -70,9 +69,7 @@ func (c *TrafficSendCmd) Validate() error {
 const lastWait = 30 * time.Second
 
 // Run sends the flow.
-func (c *TrafficSendCmd) Run(to streams) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+func (c *TrafficSendCmd) Run(ctx context.Context, to streams) error {
 	s, by, err := c.send(ctx)
 	switch {
 	case ctx.Err() != nil:
@@ -171,8 +168,8 @@ func (c *TrafficReceiveCmd) Validate() error {
 }
 
 // Run receives until the flows have ended, or a signal comes.
-func (c *TrafficReceiveCmd) Run(to streams) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+func (c *TrafficReceiveCmd) Run(ctx context.Context, to streams) error {
+	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	r, err := traffic.Listen(ctx, traffic.Protocol(c.Protocol), c.Listen, traffic.Options{})
 	if err != nil {

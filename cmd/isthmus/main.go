@@ -8,6 +8,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -74,6 +75,12 @@ func execute(args []string, to streams) (status int) {
 			status = int(code)
 		}
 	}()
+	stop := func() {}
+	defer func() { stop() }()
+	untilEnd := func() (ctx context.Context) { // of commands that take one
+		ctx, stop = untilSignal(context.Background(), endSignals()...)
+		return ctx
+	}
 	cli, commands := any(new(CLI)), roleCommands()
 	if len(args) > 0 && (args[0] == "run" || args[0] == "check") {
 		cli, commands = new(StartCLI), nil
@@ -87,6 +94,7 @@ func execute(args []string, to streams) (status int) {
 		kong.Vars{"examples": strings.Join(exampleNames(), ","), "config": config.DefaultPath, "control_variable": control.SocketVariable},
 		kong.Bind(to, role.Foreground(func(text string) error { return foreground(text, to) }), role.Screen{Out: to.out, Err: to.err, Live: onTerminal(to.out)}),
 		kong.BindTo(to.out, (*io.Writer)(nil)),
+		kong.BindToProvider(untilEnd),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, Tree: true}),
 	)...)
 	if err != nil {

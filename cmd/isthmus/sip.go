@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
 	"time"
 
@@ -57,7 +56,7 @@ type SIPUACmd struct {
 const longestRecord = 4 * 3600 * g711.Rate
 
 // Run is the telephone.
-func (c *SIPUACmd) Run(to streams) error {
+func (c *SIPUACmd) Run(ctx context.Context, to streams) error {
 	set, files, err := c.settings()
 	if err != nil {
 		return role.UsageError{Err: err}
@@ -67,7 +66,7 @@ func (c *SIPUACmd) Run(to streams) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), endSignals()...)
+	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	if daemon, err := c.client(); err == nil {
 		go followAddresses(ctx, daemon, a.AddressChanged)

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -61,7 +60,7 @@ func (c *TraceCmd) sampling() trace.Sampling {
 var errEnough = errors.New("enough packets")
 
 // Run shows packets until it is interrupted, or has shown enough.
-func (c *TraceCmd) Run(to streams) (err error) {
+func (c *TraceCmd) Run(ctx context.Context, to streams) (err error) {
 	asked, err := c.client()
 	if err != nil {
 		return err
@@ -71,8 +70,6 @@ func (c *TraceCmd) Run(to streams) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, finish()) }()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
-	defer stop()
 	shown, lost := 0, uint64(0)
 	err = asked.Trace(ctx, control.TraceRequest{Instance: c.Instance, Filter: c.filter(), Sampling: c.sampling()},
 		func(s *trace.Sample) error {

@@ -223,6 +223,12 @@ var rules = []rule{
 		why:  "a command parses, composes and prints; what others need belongs below it",
 	},
 	{
+		name: "signals are the program's",
+		from: without(program, "cmd/isthmus", "lab/vm"),
+		to:   []string{"os/signal"},
+		why:  "a command takes a context, which every signal to end ends alike, that of a closing terminal, too",
+	},
+	{
 		name: "test doubles stay in tests",
 		from: program,
 		to:   join(doubles, []string{"testing/..."}),
@@ -376,6 +382,7 @@ func TestRulesForbid(t *testing.T) {
 		"the daemon only composes":                  {"internal/daemon", "teredo/server"},
 		"the lab stays outside":                     {"teredo/client/clientrole", "lab"},
 		"commands are the end":                      {"lab/experiment", "cmd/isthmus"},
+		"signals are the program's":                 {"sctp/media/mediarole", "os/signal"},
 		"test doubles stay in tests":                {"teredo/client/clientrole", "internal/port/porttest"},
 	}
 	for _, r := range rules {

@@ -54,7 +54,7 @@ type Command struct {
 	Help string
 	// Flags returns a pointer to a struct that describes the flags as kong does: with the
 	// method Run(Foreground) error, or with an [Ask], [Order] or [Listing] for each question.
-	// Nil: there is no such command.
+	// The context.Context that a Run may take ends by a signal. Nil: there is no such command.
 	Flags func() any
 }
 

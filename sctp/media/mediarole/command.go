@@ -11,9 +11,7 @@ import (
 	"math"
 	"net/netip"
 	"os"
-	"os/signal"
 	"path"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -81,14 +79,6 @@ func (r *reached) dial(ctx context.Context) (*fetch.Client, error) {
 	return client, err
 }
 
-// untilSignal is a context that ends with SIGINT and SIGTERM. A second one ends the program at once: who reads what we
-// write may not read any more.
-func untilSignal() (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
-	return ctx, stop
-}
-
 // closing is how long the end of an association may take.
 const closing = 5 * time.Second
 
@@ -98,9 +88,7 @@ type List struct {
 }
 
 // Run lists what a server has.
-func (l *List) Run(to role.Screen) error {
-	ctx, stop := untilSignal()
-	defer stop()
+func (l *List) Run(ctx context.Context, to role.Screen) error {
 	c, err := l.dial(ctx)
 	if err != nil {
 		return err
@@ -159,12 +147,10 @@ type Get struct {
 }
 
 // Run gets a source.
-func (g *Get) Run(to role.Screen) (err error) {
+func (g *Get) Run(ctx context.Context, to role.Screen) (err error) {
 	if err := g.check(); err != nil {
 		return role.UsageError{Err: err}
 	}
-	ctx, stop := untilSignal()
-	defer stop()
 	o := fetch.Options{Request: transfer.Request{
 		Name: g.Name, Streams: g.Streams, Size: g.Size, Rate: g.Rate, Offset: g.Offset, Limit: g.Limit, Report: uint32(g.Report / time.Millisecond),
 	}}

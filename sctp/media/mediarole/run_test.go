@@ -293,7 +293,7 @@ func TestUnfinished(t *testing.T) {
 		g := &Get{Name: source, Output: name}
 		g.reached = reached{Server: both, IPv6: true, Local: ":0", Timeout: time.Minute, Tuning: w.settings(quick).Tuning}
 		var err error
-		w.client.Do(t, func() error { err = g.Run(role.Screen{Out: io.Discard, Err: io.Discard}); return nil })
+		w.client.Do(t, func() error { err = g.Run(t.Context(), role.Screen{Out: io.Discard, Err: io.Discard}); return nil })
 		return err
 	}
 	if err := get("none"); !errors.Is(err, fetch.ErrRefused) {
@@ -346,7 +346,7 @@ func TestNetworkGoesAtTheEnd(t *testing.T) {
 		w.cut("b", true)
 	})
 	var warnings bytes.Buffer
-	err := <-w.client.Go(func() error { return g.Run(role.Screen{Out: shown, Err: &warnings}) })
+	err := <-w.client.Go(func() error { return g.Run(t.Context(), role.Screen{Out: shown, Err: &warnings}) })
 	if !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("error %v", err)
 	}
@@ -368,7 +368,7 @@ func TestNobodyAnswers(t *testing.T) {
 	w := &world{t: t, root: t.TempDir()}
 	server := fmt.Sprintf("127.0.0.1:5000/%d", silent.LocalAddr().(*net.UDPAddr).Port)
 	l := &List{reached{Server: server, Local: ":0", Timeout: 50 * time.Millisecond, Tuning: w.settings("").Tuning}}
-	if err := l.Run(role.Screen{Out: io.Discard}); err == nil || !strings.HasPrefix(err.Error(), "nobody at "+server+" has answered for 50ms: see that") {
+	if err := l.Run(t.Context(), role.Screen{Out: io.Discard}); err == nil || !strings.HasPrefix(err.Error(), "nobody at "+server+" has answered for 50ms: see that") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -413,7 +413,7 @@ func TestCommand(t *testing.T) {
 	g := &Get{Name: "film", Output: filepath.Join(dir, "out"), CSV: filepath.Join(dir, "csv"), Pcapng: filepath.Join(dir, "packets.pcapng"), Rate: 100, Report: 50 * time.Millisecond, Every: 100 * time.Millisecond}
 	g.reached = reached{Server: both, IPv6: true, Local: ":0", Timeout: time.Minute, Tuning: w.settings(quick).Tuning}
 	var out, progress bytes.Buffer
-	ended := w.client.Go(func() error { return g.Run(role.Screen{Out: &out, Err: &progress}) })
+	ended := w.client.Go(func() error { return g.Run(t.Context(), role.Screen{Out: &out, Err: &progress}) })
 	s := w.session(i)
 	w.works(s.conn)
 	w.cut("a", true)
@@ -450,7 +450,7 @@ func TestCommand(t *testing.T) {
 	if n := strings.Count(tsharktest.Run(t, g.Pcapng, append(verify, "-Y", "sctp.data_payload_proto_id == 0x49534d54", "-e", "sctp.data_tsn_raw")...), "\n"); n < len(want)/1500 {
 		t.Errorf("tshark reads %d packets of data", n)
 	}
-	if err := g.Run(role.Screen{Out: io.Discard, Err: io.Discard}); err == nil || !strings.Contains(err.Error(), "is there already") {
+	if err := g.Run(t.Context(), role.Screen{Out: io.Discard, Err: io.Discard}); err == nil || !strings.Contains(err.Error(), "is there already") {
 		t.Errorf("the file is replaced: %v", err)
 	}
 }

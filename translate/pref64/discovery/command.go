@@ -10,8 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
-	"os/signal"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -44,9 +42,7 @@ type foundPrefix struct {
 }
 
 // Run looks and prints.
-func (c *discoverCommand) Run(out io.Writer) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
+func (c *discoverCommand) Run(ctx context.Context, out io.Writer) error {
 	settings, err := c.settings()
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@
 package discovery
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -68,6 +69,7 @@ func TestCommand(t *testing.T) {
 			}
 			var out strings.Builder
 			parsed.BindTo(&out, (*io.Writer)(nil))
+			parsed.BindTo(t.Context(), (*context.Context)(nil))
 			err = parsed.Run()
 			if usage := errors.As(err, new(role.UsageError)); usage != tt.usage || err != nil != tt.fails || !strings.Contains(out.String(), tt.out) || tt.err != "" && !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("error %v\n%s", err, &out)
