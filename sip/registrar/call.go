@@ -194,6 +194,7 @@ func (p *Proxy) found(f *fork, ways []transaction.Target, now time.Time, out *Ou
 func (p *Proxy) launch(f *fork, now time.Time, out *Output) {
 	to, m := f.ways[0], f.request.Clone()
 	f.ways = f.ways[1:]
+	p.withhold(m, to.Remote.Addr())
 	p.sign(m, f.loop, side{f.call.origin, f.call.flow}, side{to, f.flow}, now)
 	var client *transaction.Client
 	err := transaction.ErrFull
@@ -285,6 +286,7 @@ func (p *Proxy) ack(m *message.Message, now time.Time, out *Output) {
 		if large {
 			ways = p.layer.Order(p.orUDP(ways[:1]), now)
 		}
+		p.withhold(copied, ways[0].Remote.Addr())
 		p.sign(copied, p.loopCode(m), side{}, side{Target: ways[0]}, now)
 		out.Sends = append(out.Sends, transaction.Send{To: ways[0], Message: copied})
 	}

@@ -22,9 +22,42 @@ func (p *Proxy) disown(m *message.Message, from netip.Addr) {
 	if p.believes(from) {
 		return
 	}
+	removeIdentities(m)
+}
+
+func removeIdentities(m *message.Message) {
 	m.Headers = slices.DeleteFunc(m.Headers, func(h message.Header) bool {
 		return slices.ContainsFunc(identities, func(name string) bool { return strings.EqualFold(name, h.Name) })
 	})
+}
+
+// withhold takes from a request or response what it says of its sender, if he has asked for that (Privacy: id) and it
+// goes to nobody who is believed (RFC 3325 sections 7 and 9.3). What has been done is not asked of others (RFC 3323
+// section 5); what was not, for nothing was said, is left to those behind who may know him.
+func (p *Proxy) withhold(m *message.Message, to netip.Addr) {
+	asked := privacy(m)
+	if p.believes(to) || !slices.Contains(asked, "id") {
+		return
+	}
+	before := len(m.Headers)
+	if removeIdentities(m); len(m.Headers) == before {
+		return
+	}
+	m.Remove("Privacy")
+	rest := slices.DeleteFunc(asked, func(s string) bool { return s == "id" })
+	if slices.ContainsFunc(rest, func(s string) bool { return s != "critical" }) {
+		m.Add("Privacy", strings.Join(rest, ";"))
+	}
+}
+
+// privacy is what a sender asks to be kept private (RFC 3323 section 4.2), in small letters.
+func privacy(m *message.Message) (asked []string) {
+	for _, value := range m.All("Privacy") {
+		for one := range strings.SplitSeq(strings.ReplaceAll(value, ",", ";"), ";") {
+			asked = append(asked, strings.ToLower(strings.TrimSpace(one)))
+		}
+	}
+	return asked
 }
 
 // believes reports whether an address is that of a proxy beside this one or behind it.

@@ -3,8 +3,10 @@
 package registrar
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/isthmus-net/isthmus/sip/message"
@@ -58,6 +60,90 @@ func TestIdentities(t *testing.T) {
 	for from, want := range map[string]bool{"2001:db8::7": true, "2001:db8::8": true, "2001:db8::1": false} {
 		if got := r.p.believes(netip.MustParseAddr(from)); got != want {
 			t.Errorf("before a next hop, %s is believed: %v", from, got)
+		}
+	}
+}
+
+// private is what a trusted proxy says of somebody, and what is left of it for a terminal or another proxy.
+type private struct {
+	name    string
+	to      string
+	privacy []string
+	kept    bool
+	left    string // of Privacy
+}
+
+var privacies = []private{
+	{"nothing is asked for", "2001:db8::2", nil, true, ""},
+	{"id", "2001:db8::2", []string{"id"}, false, ""},
+	{"id, to a proxy", "2001:db8::9", []string{"id"}, true, "id"},
+	{"none", "2001:db8::2", []string{"none"}, true, "none"},
+	{"other kinds", "2001:db8::2", []string{"header; user"}, true, "header; user"},
+	{"several kinds", "2001:db8::2", []string{"Header ; ID;critical"}, false, "header;critical"},
+	{"critical", "2001:db8::2", []string{"critical;id"}, false, ""},
+	{"two fields", "2001:db8::2", []string{"user", "id"}, false, "user"},
+	{"a comma", "2001:db8::2", []string{"user,id"}, false, "user"},
+	{"a longer word", "2001:db8::2", []string{"identity"}, true, "identity"},
+}
+
+// trusting is a rig between two proxies that are trusted.
+func trusting(t *testing.T) *rig {
+	t.Helper()
+	return newRig(t, func(_ *Settings, p *ProxySettings) {
+		p.Trusted = []netip.Prefix{netip.MustParsePrefix("2001:db8::8/127")}
+	})
+}
+
+func (tt *private) fields() []string {
+	list := []string{"P-Asserted-Identity: \"Boss\" <sip:boss@example.com>", "P-Asserted-Identity: tel:+15550100", "Remote-Party-ID: <sip:boss@example.com>"}
+	for _, one := range tt.privacy {
+		list = append(list, "Privacy: "+one)
+	}
+	return list
+}
+
+func (tt *private) check(t *testing.T, m *message.Message) {
+	t.Helper()
+	want := 0
+	if tt.kept {
+		want = 2
+	}
+	if n, p := len(m.All("P-Asserted-Identity")), strings.Join(m.All("Privacy"), "|"); n != want || m.Has("Remote-Party-ID") != tt.kept || p != tt.left {
+		t.Errorf("%s: %d identities, privacy %q in\n%s", tt.name, n, p, m)
+	}
+}
+
+// TestPrivacyOfCallers withholds from terminals and strangers what a proxy says of a caller who does not want it (RFC
+// 3325 section 7).
+func TestPrivacyOfCallers(t *testing.T) {
+	for _, tt := range privacies {
+		r := trusting(t)
+		r.bind("bob", "<sip:["+tt.to+"]>")
+		r.send(r.make("INVITE", bob, "1", tt.fields()...), "[2001:db8::8]:5060")
+		invite := r.got("INVITE", tt.to)
+		tt.check(t, invite)
+		r.send(message.Reply(invite, 200, "OK", "b"), "["+tt.to+"]:5060")
+		r.told()
+		r.send(r.make("ACK", "sip:["+tt.to+"]", "2", append(tt.fields(), "Route: "+invite.Get("Record-Route"))...), "[2001:db8::8]:5060")
+		tt.check(t, r.got("ACK", tt.to))
+	}
+}
+
+// TestPrivacyOfCallees does so in responses.
+func TestPrivacyOfCallees(t *testing.T) {
+	for _, tt := range privacies {
+		r := trusting(t)
+		r.bind("bob", "<sip:[2001:db8::8]>")
+		for _, status := range []int{180, 200, 486} {
+			r.send(r.make("INVITE", bob, fmt.Sprint(status), "Contact: <sip:["+tt.to+"]>"), "["+tt.to+"]:5060")
+			answer := message.Reply(r.got("INVITE", "2001:db8::8"), status, "Reason", "b")
+			for _, f := range tt.fields() {
+				name, value, _ := strings.Cut(f, ": ")
+				answer.Add(name, value)
+			}
+			r.send(answer, "[2001:db8::8]:5060")
+			at := slices.IndexFunc(r.inbox, func(s transaction.Send) bool { return s.Message.Status == status })
+			tt.check(t, r.inbox[at].Message)
 		}
 	}
 }

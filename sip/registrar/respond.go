@@ -28,6 +28,7 @@ func (p *Proxy) response(e *transaction.Event, now time.Time, out *Output) {
 		m = message.Reply(c.server.Request, 502, "Bad Gateway", "")
 	}
 	p.disown(m, e.From.Remote.Addr())
+	p.withhold(m, c.server.From.Remote.Addr())
 	p.waiting.remove(f)
 	switch {
 	case m.Status < 200:
