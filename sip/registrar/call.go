@@ -39,9 +39,7 @@ type fork struct {
 	left    bool // by the callee, who is called elsewhere instead
 	loop    string
 	rings   transaction.Timer // Timer C
-	rung    pace              // provisional responses that have gone back
-	rseq    string            // of the last reliable one
-	taken   pace              // 2xx that have gone back
+	callees []callee          // who have answered, where the caller is spared
 }
 
 func forkOf(c *transaction.Client) *fork {

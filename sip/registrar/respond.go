@@ -60,13 +60,40 @@ func (p *Proxy) response(e *transaction.Event, now time.Time, out *Output) {
 	p.advance(c, now, out)
 }
 
-// What goes at once to a sender who is spared, of each branch: provisional responses, and 2xx, which a callee repeats
+// What goes at once to a sender who is spared, of each callee: provisional responses, and 2xx, which a callee repeats
 // until there is an ACK. One more goes each T2, which is how a 2xx is repeated in the end (RFC 3261 section 13.3.1.4):
 // who had no network for some seconds must still get it.
 const (
 	sparedRings   = 16
 	sparedAccepts = 4
 )
+
+// sparedCallees is how many behind one branch, where another proxy forks, have a pace of their own: what one of them
+// repeats must not keep back the only word of another. All further ones share one.
+const sparedCallees = 4
+
+// callee is what has gone back of one who answers.
+type callee struct {
+	tag   string // of To
+	rung  pace   // provisional responses
+	rseq  string // of the last reliable one
+	taken pace   // 2xx
+}
+
+// callee finds the one whom a response is of.
+func (f *fork) callee(m *message.Message) *callee {
+	to, _ := m.To()
+	tag := to.Tag()
+	i := slices.IndexFunc(f.callees, func(c callee) bool { return c.tag == tag })
+	switch {
+	case i >= 0:
+		return &f.callees[i]
+	case len(f.callees) > sparedCallees:
+		return &f.callees[sparedCallees]
+	}
+	f.callees = append(f.callees, callee{tag: tag})
+	return &f.callees[len(f.callees)-1]
+}
 
 // pace bounds what is sent: some at once, and then one each interval.
 type pace struct {
@@ -95,17 +122,18 @@ func (f *fork) mayRing(m *message.Message, now time.Time) bool {
 	if !f.call.spared() {
 		return true
 	}
-	if number := m.Get("RSeq"); number != "" && number != f.rseq {
-		f.rseq = number
+	c := f.callee(m)
+	if number := m.Get("RSeq"); number != "" && number != c.rseq {
+		c.rseq = number
 		return true
 	}
-	return f.rung.allows(sparedRings, f.call.repeats, now)
+	return c.rung.allows(sparedRings, f.call.repeats, now)
 }
 
 // accept sends a 2xx to INVITE back at once, each that a callee repeats as he should, and cancels what is still open.
 func (p *Proxy) accept(c *call, f *fork, m *message.Message, now time.Time, out *Output) {
 	p.end(f, m)
-	if c.spared() && !f.taken.allows(sparedAccepts, c.repeats, now) {
+	if c.spared() && !f.callee(m).taken.allows(sparedAccepts, c.repeats, now) {
 		return
 	}
 	if refused := c.answered && !c.accepted; refused { // the transaction would send nothing more

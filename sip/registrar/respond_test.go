@@ -3,6 +3,7 @@
 package registrar
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -62,6 +63,53 @@ func TestRepeatedAccepts(t *testing.T) {
 var repeats = []time.Duration{
 	0, 500 * time.Millisecond, 1500 * time.Millisecond, 3500 * time.Millisecond, 7500 * time.Millisecond, 11500 * time.Millisecond,
 	15500 * time.Millisecond, 19500 * time.Millisecond, 23500 * time.Millisecond, 27500 * time.Millisecond, 31500 * time.Millisecond,
+}
+
+// TestCalleesBehindAProxy has each callee of a branch that forks further on heard, whatever the others repeat
+// (section 16.7, number 5), and bounds what many of them bring a stranger.
+func TestCalleesBehindAProxy(t *testing.T) {
+	r := newRig(t)
+	r.bind("bob", "<sip:[2001:db8::2]>;expires=3600")
+	r.send(r.make("INVITE", bob, "1"), caller)
+	invite := r.got("INVITE", "2001:db8::2")
+	answer := func(tag string, status int, fields ...string) {
+		m := message.Reply(invite, status, "Reason", tag)
+		for _, number := range fields {
+			m.Add("RSeq", number)
+		}
+		r.send(m, "[2001:db8::2]:5060")
+	}
+	for range 100 {
+		answer("a", 180)
+	}
+	r.told()
+	answer("b", 180)
+	r.expect("another rings", "180 :1")
+	answer("a", 183, "1")
+	r.told()
+	answer("b", 183, "1")
+	r.expect("another rings reliably", "183 :1")
+	answer("a", 183, "1")
+	r.expect("the first again", "")
+	for range 10 {
+		answer("a", 200)
+	}
+	r.told()
+	for _, after := range repeats {
+		r.until(after)
+		answer("a", 200)
+		r.told()
+		answer("b", 200)
+		r.expect("another answers "+after.String(), "200 :1")
+	}
+	for i := range 1000 {
+		answer(fmt.Sprint(i), 200)
+	}
+	if most, n := sparedCallees*sparedAccepts, len(r.inbox); n > most {
+		t.Errorf("%d answers of as many callees, want %d at most", n, most)
+	}
+	r.told()
+	r.empty()
 }
 
 // TestRings brings a stranger what rings later, however much has rung before: by another branch, reliably, or after
