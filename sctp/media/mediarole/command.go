@@ -7,15 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net/netip"
-	"os"
-	"path"
 	"text/tabwriter"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/sctp/media/fetch"
@@ -206,92 +201,4 @@ func (g *Get) check() error {
 		return errors.New("--discard and --output are two things: write one of them")
 	}
 	return nil
-}
-
-// output is where the media go: a file that has its name once all is well.
-type output struct {
-	io.Writer
-	file  *os.File
-	name  string
-	force bool // another file of that name is replaced
-}
-
-const unfinished = ".part"
-
-func (g *Get) output(to role.Screen) (*output, error) {
-	switch {
-	case g.Discard:
-		return &output{Writer: io.Discard}, nil
-	case g.Output == "-":
-		return &output{Writer: to.Out}, nil
-	}
-	o := &output{name: g.Output, force: g.Force}
-	if o.name == "" {
-		o.name = path.Base(g.Name)
-	}
-	if o.taken() {
-		return nil, fmt.Errorf("%s is there already: write --force, or another --output", o.name)
-	}
-	f, err := create(o.name + unfinished)
-	if err != nil {
-		return nil, err
-	}
-	o.Writer, o.file = f, f
-	return o, nil
-}
-
-// taken reports whether there is a file of the name that is not to be replaced.
-func (o *output) taken() bool {
-	_, err := os.Lstat(o.name)
-	return err == nil && !o.force
-}
-
-// create makes a file that no other transfer writes to, in place of one that an interrupted transfer has left.
-func create(name string) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o666)
-	if err != nil {
-		return nil, err
-	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if err == unix.EWOULDBLOCK || err == nil && !named(f, name) { // or it has got its name meanwhile
-		err = fmt.Errorf("%s is being written by another transfer: wait for its end, or write another --output", name)
-	}
-	if err == nil {
-		err = f.Truncate(0)
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
-}
-
-// named reports whether a name is that of an open file.
-func named(f *os.File, name string) bool {
-	ours, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	there, err := os.Lstat(name)
-	return err == nil && os.SameFile(ours, there)
-}
-
-// finish gives the file its name if all is well; else what there is of it stays with its own. The first call counts.
-func (o *output) finish(well bool) (err error) {
-	if o.file == nil {
-		return nil
-	}
-	f := o.file
-	o.file = nil
-	switch info, failed := f.Stat(); {
-	case !well && failed == nil && info.Size() == 0:
-		err = os.Remove(f.Name())
-	case !well:
-	case o.taken():
-		err = fmt.Errorf("%s is there by now: what has come is in %s", o.name, f.Name())
-	default:
-		if err = f.Sync(); err == nil { // what the disk has no room for shows then
-			err = os.Rename(f.Name(), o.name)
-		}
-	}
-	return errors.Join(err, f.Close()) // until then no other transfer writes to it
 }
