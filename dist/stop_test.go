@@ -9,11 +9,9 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/daemon"
 	"github.com/isthmus-net/isthmus/internal/testutil/service"
 )
-
-// stopTime is what an instance may take to undo and to keep what it has, behind the drain.
-const stopTime = 15 * time.Second
 
 // TestStopOutlastsTheDrain: systemd kills no service that still drains, however long a drain_time
 // the configuration may name, or what instances keep for a successor would be lost.
@@ -28,17 +26,17 @@ func TestStopOutlastsTheDrain(t *testing.T) {
 			timeout, err = time.ParseDuration(d.Value + "s")
 		}
 	}
-	if err != nil || timeout <= stopTime {
+	if err != nil || timeout <= daemon.UndoTime {
 		t.Fatalf("TimeoutStopSec is %v, %v", timeout, err)
 	}
 	takes := func(drain time.Duration) error {
 		_, err := config.Parse(strings.NewReader(fmt.Sprintf("[announce]\ndrain_time = %q\n", drain)), "isthmus.toml")
 		return err
 	}
-	if err := takes(timeout - stopTime); err != nil {
+	if err := takes(timeout - daemon.UndoTime); err != nil {
 		t.Errorf("the key stops short of what the unit allows: %v", err)
 	}
-	if takes(timeout-stopTime+time.Millisecond) == nil {
-		t.Errorf("drain_time may be longer than TimeoutStopSec=%v leaves, %v", timeout, timeout-stopTime)
+	if takes(timeout-daemon.UndoTime+time.Millisecond) == nil {
+		t.Errorf("drain_time may be longer than TimeoutStopSec=%v leaves, %v", timeout, timeout-daemon.UndoTime)
 	}
 }

@@ -67,6 +67,13 @@ func (a *Announcer) Neighbors() []role.Neighbor {
 	return a.speaker.Neighbors()
 }
 
+// DrainTime is how long an end serves on for what is under way.
+func (a *Announcer) DrainTime() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.cfg.DrainTime
+}
+
 // Reload takes a new section, and what the instances have to announce by now. It returns
 // the keys that wait for a restart.
 func (a *Announcer) Reload(next config.Announce) (needsRestart []string, err error) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -34,6 +35,18 @@ func (d *Daemon) announce(ctx context.Context, group *errgroup.Group) context.Co
 		return nil
 	})
 	return serving
+}
+
+// UndoTime is what instances may take, once they end, to undo and to keep what they have.
+const UndoTime = 15 * time.Second
+
+// stopping is the last state. A drain that the configuration wants may last beyond the stop timeout
+// of a unit, and who is killed in it undoes nothing: it moves that as far (sd_notify(3)), no further.
+func (d *Daemon) stopping(ctx context.Context) string {
+	if d.announcer == nil || role.Leaving(ctx) {
+		return stateStopping
+	}
+	return fmt.Sprintf("%s\nEXTEND_TIMEOUT_USEC=%d", stateStopping, (d.announcer.DrainTime() + UndoTime).Microseconds())
 }
 
 // Drain implements control.Source.

@@ -75,19 +75,23 @@ func speaking(b *beacon, log io.Writer) *Daemon {
 }
 
 // TestWithdrawnBeforeStopped has the daemon end for a reason: the instance ends
-// after the withdrawal, for the same reason.
+// after the withdrawal, for the same reason. The service manager knows how long the drain of the
+// configuration in effect may last; there is none for a successor.
 func TestWithdrawnBeforeStopped(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		cause    error
 		withdrew bool
+		state    string
 	}{
-		{"stop", context.Canceled, true},
-		{"successor", role.ErrLeave, false},
+		{"stop", context.Canceled, true, "STOPPING=1\nEXTEND_TIMEOUT_USEC=15020000"},
+		{"successor", role.ErrLeave, false, "STOPPING=1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b, log := newBeacon(), new(lines)
 			d := speaking(b, log)
+			states := make(chan string, 2)
+			d.Notify = func(state string) error { states <- state; return nil }
 			ctx, cancel := context.WithCancelCause(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- d.Run(ctx) }()
@@ -108,6 +112,11 @@ func TestWithdrawnBeforeStopped(t *testing.T) {
 			if _, err := d.Drain("south", true); !errors.Is(err, control.ErrNoInstance) {
 				t.Errorf("drain of nobody: %v", err)
 			}
+			shorter := d.Config.Announce
+			shorter.DrainTime = 20 * time.Millisecond
+			if _, err := d.announcer.Reload(shorter); err != nil {
+				t.Error(err)
+			}
 			cancel(tt.cause)
 			if got := <-b.ended; !errors.Is(got, tt.cause) {
 				t.Errorf("the instance ends for %v, want %v", got, tt.cause)
@@ -117,6 +126,9 @@ func TestWithdrawnBeforeStopped(t *testing.T) {
 			}
 			if err := <-ended; err != nil {
 				t.Error(err)
+			}
+			if ready, stopping := <-states, <-states; ready != "READY=1" || stopping != tt.state {
+				t.Errorf("the service manager is told %q, %q, want %q", ready, stopping, tt.state)
 			}
 			if state() != "stopped" {
 				t.Errorf("state %s behind the end", state())

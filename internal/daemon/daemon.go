@@ -123,7 +123,7 @@ func runOne(ctx context.Context, instance role.Instance) error {
 // supervise reports readiness, answers hang-ups and reports the end.
 func (d *Daemon) supervise(ctx context.Context) error {
 	if !d.waitReady(ctx) {
-		d.notify(stateStopping)
+		d.notify(d.stopping(ctx))
 		return nil
 	}
 	d.Log.Info("all instances are running", "instances", len(d.Instances))
@@ -133,7 +133,7 @@ func (d *Daemon) supervise(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			d.Log.Info("stopping")
-			d.notify(stateStopping)
+			d.notify(d.stopping(ctx))
 			return nil
 		case <-d.Hangup:
 			// Reload has logged what came of it.
