@@ -46,6 +46,7 @@ type Load struct {
 	keys     []gtp.TID // that are there
 	phases   [2]LoadPhase
 	took     [2][]time.Duration
+	failed   error // the first failure
 	pace     timer
 	done     func(LoadReport)
 }
@@ -54,6 +55,8 @@ type Load struct {
 type LoadReport struct {
 	Creates LoadPhase `json:"creates"`
 	Deletes LoadPhase `json:"deletes"`
+	// Why is what the first request failed by; empty: none has.
+	Why string `json:"why,omitempty"`
 }
 
 // LoadPhase are the requests of one kind.
@@ -70,7 +73,8 @@ type LoadPhase struct {
 	Max time.Duration `json:"max"`
 }
 
-// StartLoad begins a load; done is called at its end. One goes on at a time.
+// StartLoad begins a load; done is called at its end, after the return. One goes on at a time. Where no context can be
+// asked for, the error says why.
 func (e *Engine) StartLoad(s LoadSettings, done func(LoadReport), now time.Time, out *Output) error {
 	digits := s.Template.IMSI.String()
 	first, err := strconv.ParseUint(digits, 10, 64)
@@ -85,10 +89,13 @@ func (e *Engine) StartLoad(s LoadSettings, done func(LoadReport), now time.Time,
 		return ErrFull
 	}
 	s.Template.Link = LoadLink
-	l := &Load{set: s, first: first, width: len(digits), began: now, done: done}
+	l := &Load{set: s, first: first, width: len(digits), began: now, done: func(LoadReport) {}}
 	l.pace.fire = func(now time.Time, out *Output) { l.fill(e, now, out) }
 	e.load = l
-	l.fill(e, now, out)
+	if l.fill(e, now, out); e.load != l {
+		return l.failed
+	}
+	l.done = done
 	return nil
 }
 
@@ -100,21 +107,37 @@ func (l *Load) take(about *Event) bool {
 	switch about.Kind {
 	case Attached:
 		l.keys = append(l.keys, about.Key)
-		l.count(0, true, about.Took)
+		l.count(0, nil, about.Took)
 	case Refused:
-		l.count(0, false, about.Took)
+		l.count(0, about.failure(), about.Took)
 	case Ended:
-		if about.Closing {
-			l.count(1, about.Reason == ReasonDetached && about.Cause.Accepted(), about.Took)
+		switch {
+		case !about.Closing:
+		case about.Reason == ReasonDetached && about.Cause.Accepted():
+			l.count(1, nil, about.Took)
+		default:
+			l.count(1, about.failure(), about.Took)
 		}
 	}
 	return true
 }
 
-func (l *Load) count(phase int, well bool, took time.Duration) {
+// failure is what the event says of a request that has come to nothing.
+func (e *Event) failure() error {
+	if e.Cause == 0 {
+		return errors.New(e.Reason.String())
+	}
+	return fmt.Errorf("%s (%s, cause %d)", e.Reason, e.Cause, e.Cause)
+}
+
+// count notes what became of a request.
+func (l *Load) count(phase int, failed error, took time.Duration) {
 	l.waiting--
-	if !well {
+	if failed != nil {
 		l.phases[phase].Failed++
+		if l.failed == nil {
+			l.failed = failed
+		}
 		return
 	}
 	l.phases[phase].Answered++
@@ -129,8 +152,8 @@ func (l *Load) fill(e *Engine, now time.Time, out *Output) {
 	for l.started < l.total() && l.waiting < l.set.Window && l.due(now) {
 		l.started++
 		l.waiting++
-		if !l.next(e, now, out) {
-			l.count(l.phase(), false, 0)
+		if err := l.next(e, now, out); err != nil {
+			l.count(l.phase(), err, 0)
 		}
 	}
 	switch {
@@ -164,17 +187,17 @@ func (l *Load) total() int {
 }
 
 // next sends a request.
-func (l *Load) next(e *Engine, now time.Time, out *Output) bool {
+func (l *Load) next(e *Engine, now time.Time, out *Output) error {
 	if l.deleting {
-		return e.Detach(l.keys[l.started-1], true, now, out) == nil
+		return e.Detach(l.keys[l.started-1], true, now, out)
 	}
 	a := l.set.Template
 	var err error
 	if a.IMSI, err = gtp.ParseIMSI(fmt.Sprintf("%0*d", l.width, l.first+uint64(l.started-1))); err != nil {
-		return false
+		return err
 	}
 	_, err = e.Attach(&a, now, out)
-	return err == nil
+	return err
 }
 
 // turn ends a phase: deletes follow creates, after a while, and the report deletes.
@@ -188,7 +211,11 @@ func (l *Load) turn(e *Engine, now time.Time, out *Output) {
 		return
 	}
 	e.load = nil
-	l.done(LoadReport{Creates: l.phases[0], Deletes: l.phases[1]})
+	report := LoadReport{Creates: l.phases[0], Deletes: l.phases[1]}
+	if l.failed != nil {
+		report.Why = l.failed.Error()
+	}
+	l.done(report)
 }
 
 func (p *LoadPhase) measure(took []time.Duration, all time.Duration) {

@@ -3,6 +3,7 @@
 package sgsn
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -43,6 +44,9 @@ func TestLoad(t *testing.T) {
 	w.serve(time.Millisecond, func(n int) bool { return n%10 == 3 })
 	if ended != 1 || report.Creates.Answered != 90 || report.Creates.Failed != 10 || report.Deletes.Answered != 90 || report.Deletes.Failed != 0 {
 		t.Fatalf("%d ended: %+v", ended, report)
+	}
+	if want := "refused (no resources available, cause 199)"; report.Why != want {
+		t.Errorf("the first has failed by %q, want %q", report.Why, want)
 	}
 	if c := report.Creates; c.Seconds != 0.1 || c.PerSecond != 900 || c.P50 != 10*time.Millisecond || c.Max != 10*time.Millisecond {
 		t.Errorf("%+v", c)
@@ -88,5 +92,30 @@ func TestLoadRate(t *testing.T) {
 	w.wait(time.Hour)
 	if w.empty(); !ended {
 		t.Error("a load that no one answers has no end")
+	}
+}
+
+// TestLoadOfNothing: where no request can be sent, the error says why, and another load can begin.
+func TestLoadOfNothing(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		change func(*LoadSettings)
+		want   string
+	}{
+		{"a GGSN of the other family", func(l *LoadSettings) { l.Template.GGSN, l.Template.NSAPI = netip.MustParseAddr("2001:db8::1"), 6 }, "the GGSN 2001:db8::1 and our address 192.0.2.1 are of different families"},
+		{"contexts that are there", func(*LoadSettings) {}, ErrKnown.Error()},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWorld(t, Settings{})
+			w.attach(gtp.V1, gtp.PDPTypeIPv4)
+			set := LoadSettings{Template: *attachment(gtp.V1, gtp.PDPTypeIPv4), Contexts: 1, Window: 10}
+			ended := false
+			row.change(&set)
+			for range 2 {
+				if err := w.e.StartLoad(set, func(LoadReport) { ended = true }, w.now, &w.out); err == nil || err.Error() != row.want || ended {
+					t.Errorf("%v; it has ended, too: %t", err, ended)
+				}
+			}
+		})
 	}
 }

@@ -153,11 +153,17 @@ func TestLoadOrder(t *testing.T) {
 	if _, err := w.sgsn.loaded(struct{}{}); err == nil {
 		t.Error("there was a load before the first")
 	}
+	if _, err := w.sgsn.loadOrder(Loaded{GGSN: "2001:db8::1", APN: "internet", Type: "v4", IMSI: alice, GTP: 1, Contexts: 200, Window: 20}); err == nil || !strings.Contains(err.Error(), "different families") {
+		t.Errorf("a load that reaches no GGSN: %v", err)
+	}
+	if _, err := w.sgsn.loaded(struct{}{}); err == nil {
+		t.Error("it goes on")
+	}
 	must[Started](t)(w.sgsn.loadOrder(Loaded{GGSN: theirs.String(), APN: "internet", Type: "v4", IMSI: alice, GTP: 1, Contexts: 200, Window: 20}))
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		l := must[Load](t)(w.sgsn.loaded(struct{}{}))
 		if !l.Going {
-			if r := l.Report; r.Creates.Answered != 200 || r.Deletes.Answered != 200 || r.Creates.P99 < r.Creates.P50 || r.Creates.PerSecond == 0 {
+			if r := l.Report; r.Creates.Answered != 200 || r.Why != "" || r.Deletes.Answered != 200 || r.Creates.P99 < r.Creates.P50 || r.Creates.PerSecond == 0 {
 				t.Errorf("%+v", r)
 			}
 			return

@@ -202,6 +202,9 @@ func (l Load) Write(w io.Writer) {
 	}
 	row("creates", l.Report.Creates)
 	row("deletes", l.Report.Deletes)
+	if l.Report.Why != "" {
+		fmt.Fprintf(w, "\nthe first that failed: %s\n", l.Report.Why)
+	}
 }
 
 // rounded is a time as people read it.
