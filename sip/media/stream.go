@@ -46,6 +46,9 @@ type Settings struct {
 	// Source and Sink; nil: silence, and nowhere.
 	Source Source
 	Sink   Sink
+	// RequireKeys has nothing taken but SRTP, so nothing at all before keys are agreed on: what comes earlier proves
+	// nothing, and may be a stranger's (RFC 4568 section 5.1.1: media before the answer is lost).
+	RequireKeys bool
 	// Latch has media go to where the peer's comes from, under the guards of this package,
 	// and not only to where its SDP says. LatchWindow is how long after a change by
 	// signalling that is taken easily; 0: 2 s. LostAfter is how long the old source must
@@ -160,6 +163,9 @@ func (s *Stream) Agree(a Agreement, now time.Time) error {
 // useKeys changes the contexts whose keys have changed.
 func (s *Stream) useKeys(a *Agreement, now time.Time) error {
 	if !a.Secure {
+		if s.set.RequireKeys {
+			return errors.New("a stream that requires keys has none")
+		}
 		s.secure, s.protect, s.open, s.opened = false, nil, nil, nil
 		return nil
 	}
@@ -222,6 +228,10 @@ func (s *Stream) Handle(socket int, from netip.AddrPort, b []byte, now time.Time
 	from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
 	path, control := PathOf(socket)
 	if socket < 0 || path >= MaxPaths {
+		return
+	}
+	if s.set.RequireKeys && !s.secure {
+		s.drops[DropNotAuthentic]++
 		return
 	}
 	if control {

@@ -72,6 +72,7 @@ func (h *Host) NewCall(s Settings) (*Call, error) {
 		_, _ = rand.Read(name[:])
 		s.Stream.Name = base64.StdEncoding.EncodeToString(name[:])
 	}
+	s.Stream.RequireKeys = s.Stream.RequireKeys || s.Secure
 	stream, err := media.New(s.Stream, rand.Reader, time.Now())
 	if err != nil {
 		return nil, err

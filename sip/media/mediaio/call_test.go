@@ -169,6 +169,30 @@ func TestCall(t *testing.T) {
 	}
 }
 
+// TestKeysRequired has a call that offers SRTP alone hear nothing before the answer, on whose port a stranger has sent.
+func TestKeysRequired(t *testing.T) {
+	h := newHost(t, Config{})
+	alice := newParty(t, h, "127.0.0.2", func(s *Settings) { s.Secure = true })
+	alice.open(t, 0, "127.0.0.2")
+	if _, err := alice.Offer(0); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(alice.find(0).rtp.local))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for i := range byte(2) { // telephone events, in sequence
+		if _, err := conn.Write([]byte{0x80, 101, 0, i, 0, 0, 0, 0, 0, 0, 0, 9, 5, 0x8a, 1, 0}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(t, "packets that are not authentic", func() bool { s, _ := alice.stats(); return s.Drops[media.DropNotAuthentic] == 2 })
+	if s, _ := alice.stats(); s.Received != 0 || len(alice.events) != 0 {
+		t.Errorf("%+v, %d events", s, len(alice.events))
+	}
+}
+
 // TestOnlyPathOpenedAgain has the only path lose its address, and the next one be opened after it: the move to that is a
 // move.
 func TestOnlyPathOpenedAgain(t *testing.T) {
