@@ -52,8 +52,9 @@ func (e *Engine) Attach(a *Attachment, now time.Time, out *Output) (gtp.TID, err
 		return gtp.TID{}, fmt.Errorf("an NSAPI is 5 to 15, not %d", w.NSAPI)
 	case e.contexts[s.key()] != nil:
 		return gtp.TID{}, ErrKnown
-	case w.GGSN.Is4() != e.set.Addresses[w.Local].Is4():
-		return gtp.TID{}, fmt.Errorf("the GGSN %s and our address %s are of different families", w.GGSN, e.set.Addresses[w.Local])
+	}
+	if err := e.reachable(w); err != nil {
+		return gtp.TID{}, err
 	}
 	c := e.newContext(s, w.NSAPI)
 	s.control = e.tunnelID(w.Version)
@@ -62,6 +63,14 @@ func (e *Engine) Attach(a *Attachment, now time.Time, out *Output) (gtp.TID, err
 	}
 	s.path = e.path(w.Local, controlPlane(w.Version), w.GGSN, now)
 	return c.key, e.create(c, now, out)
+}
+
+// reachable is the error of a GGSN that our address has no way to.
+func (e *Engine) reachable(a *Attachment) error {
+	if own := e.set.Addresses[a.Local]; !e.reaches(a.Local, a.GGSN) {
+		return fmt.Errorf("the GGSN %s and our address %s are of different families", a.GGSN, own)
+	}
+	return nil
 }
 
 // newContext adds a context to a session.

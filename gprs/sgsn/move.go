@@ -164,11 +164,15 @@ func (e *Engine) Reattach(key gtp.TID, ggsn netip.Addr, now time.Time, out *Outp
 		return ErrUnknown
 	}
 	s := c.session
-	again := s.wanted
+	again, before := s.wanted, s.again
 	again.GGSN, again.Local = ggsn, s.local
-	if err := e.Detach(s.contexts[0].key, true, now, out); err != nil {
+	if err := e.reachable(&again); err != nil {
 		return err
 	}
-	s.again = &again
+	s.again = &again // one that is opening ends at once
+	if err := e.Detach(s.contexts[0].key, true, now, out); err != nil {
+		s.again = before
+		return err
+	}
 	return nil
 }

@@ -3,6 +3,7 @@
 package sgsn
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"testing"
@@ -245,5 +246,41 @@ func TestReattach(t *testing.T) {
 	}
 	if i := w.info(key); i.State != Opening || i.IPv4.IsValid() {
 		t.Errorf("%+v", i)
+	}
+}
+
+// TestReattachOpening: where the first GGSN does not answer, the context is asked for at another one all the same.
+func TestReattachOpening(t *testing.T) {
+	w := newWorld(t, Settings{})
+	key, err := w.e.Attach(attachment(gtp.V1, gtp.PDPTypeIPv4), w.now, &w.out)
+	w.order(err)
+	w.clear()
+	w.order(w.e.Reattach(key, other, w.now, &w.out))
+	var m gtp.CreateRequest
+	if d, _ := w.request(&m); d.To.Addr() != other || m.IMSI.Value != attachment(gtp.V1, 0).IMSI {
+		t.Errorf("%+v %+v", d, m)
+	}
+	if i := w.info(key); i.State != Opening {
+		t.Errorf("%+v", i)
+	}
+}
+
+// TestReattachFails leaves the context as it was, and one that closes already goes where it was to go.
+func TestReattachFails(t *testing.T) {
+	w := newWorld(t, Settings{})
+	key := w.attach(gtp.V1, gtp.PDPTypeIPv4)
+	w.clear()
+	if err := w.e.Reattach(key, netip.MustParseAddr("2001:db8::9"), w.now, &w.out); err == nil || w.info(key).State != Open {
+		t.Errorf("to a GGSN of the other family: %v, %+v", err, w.info(key))
+	}
+	w.none()
+	w.order(w.e.Reattach(key, other, w.now, &w.out))
+	if err := w.e.Reattach(key, theirs, w.now, &w.out); !errors.Is(err, ErrBusy) {
+		t.Errorf("while it closes: %v", err)
+	}
+	d, h := w.next()
+	w.say(d.Socket, reply(h, w.info(key).TEIDControl), &gtp.DeleteResponse{Cause: gtp.CauseAccepted})
+	if d, _ := w.request(&gtp.CreateRequest{}); d.To.Addr() != other {
+		t.Errorf("it goes to %s", d.To)
 	}
 }

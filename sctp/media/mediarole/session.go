@@ -46,22 +46,21 @@ func newSession(i *Instance, c *sctp.Conn, peer []netip.Prefix) *session {
 	return &session{server: i, conn: c, peer: peer, began: time.Now(), active: time.Now()}
 }
 
-// run serves until the association ends.
+// run serves until the association has ended: one that its peer has shut down keeps what was written to it until that is
+// taken (RFC 9260 section 9.2), so it counts, and may be stalled, as long.
 func (s *session) run(ctx context.Context) {
 	cfg := s.server.now()
 	_ = s.tune(&cfg) // of one that has ended already, reading tells
 	s.conn.Observe(s.observe)
-	over := make(chan struct{})
-	s.running.Go(func() { s.follow(over) })
+	s.running.Go(s.follow)
 	stop := context.AfterFunc(ctx, func() { s.cancel(nil) })
 	s.read()
 	stop()
 	s.mu.Lock()
-	s.ended = true
+	s.ended, s.active = true, time.Now()
 	s.mu.Unlock()
 	s.cancel(nil)
 	_ = s.conn.Close() // or it has ended
-	close(over)
 	s.running.Wait()
 }
 
@@ -136,19 +135,16 @@ func (s *session) write(m transfer.Message) {
 // look is how often a session is looked at.
 const look = 250 * time.Millisecond
 
-// follow keeps what happens to paths, and ends a session that does nothing.
-func (s *session) follow(over <-chan struct{}) {
+// follow keeps what happens to paths, and ends a session that does nothing, until the association has ended.
+func (s *session) follow() {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	events := s.conn.Events()
 	for {
 		select {
-		case <-over:
-			return
 		case ev, open := <-events:
 			if !open {
-				events = nil
-				break
+				return
 			}
 			s.note(ev)
 		case now := <-tick.C:
