@@ -213,8 +213,18 @@ func (p *Folder) detachFilters() error {
 	return errors.Join(errs...)
 }
 
+// Touch notes in the time of the folder that it is held. What another namespace keeps is taken for
+// abandoned by that, so a holder that may be killed calls it now and then.
+func (p *Folder) Touch() {
+	now := unix.Timespec{Nsec: unix.UTIME_NOW}
+	_ = unix.UtimesNanoAt(unix.AT_FDCWD, p.dir, []unix.Timespec{now, now}, 0)
+}
+
 // Close gives up the folder and leaves what is in it for a successor.
-func (p *Folder) Close() error { return p.lock.Close() }
+func (p *Folder) Close() error {
+	p.Touch()
+	return p.lock.Close()
+}
 
 // removeTree removes a folder of pins. The order matters to no one: a link keeps
 // its program, and the program its maps.

@@ -263,3 +263,47 @@ func TestSweepOfDeadNamespaces(t *testing.T) {
 		}
 	}
 }
+
+// TestSweepLeavesThisNamespace opens an instance, and one beside it, long after anything was pinned:
+// what the instance has kept is there, also where no link is beside it.
+func TestSweepLeavesThisNamespace(t *testing.T) {
+	root := fastpathtest.MountBPFFS(t)
+	p, err := OpenAt(root, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pinMap(t, p.Path("sessions"))
+	p.Close()
+	old := time.Now().Add(-2 * sweepAfter)
+	for _, instance := range []string{"test", "other"} {
+		if err := os.Chtimes(p.Dir(), old, old); err != nil {
+			t.Fatal(err)
+		}
+		opened, err := OpenAt(root, instance)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opened.Close()
+		if _, err := os.Stat(p.Path("sessions")); err != nil {
+			t.Errorf("opening %s took what is kept: %v", instance, err)
+		}
+	}
+}
+
+// TestTimeOfFolder counts the age of what is kept from when it was last held.
+func TestTimeOfFolder(t *testing.T) {
+	root := fastpathtest.MountBPFFS(t)
+	p, err := OpenAt(root, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-2 * sweepAfter)
+	for what, hold := range map[string]func(){"held": p.Touch, "closed": func() { p.Close() }} {
+		if err := os.Chtimes(p.Dir(), old, old); err != nil {
+			t.Fatal(err)
+		}
+		if hold(); abandoned(p.Dir()) {
+			t.Errorf("a folder that was just %s is abandoned", what)
+		}
+	}
+}

@@ -3,6 +3,7 @@
 package pinned
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,12 +18,17 @@ const sweepAfter = time.Hour
 
 // sweep removes folders of network namespaces that are gone, so that the memory
 // of their maps is not held until the machine starts again. A folder is removed
-// only if no one holds it, nothing was pinned lately and none of its links has a
-// device any more. What cannot be looked at stays.
+// only if no one holds it or did lately, and none of its links has a device any
+// more. What cannot be looked at stays, and so does what is of this namespace:
+// while the engine carries all packets, sessions have no link beside them.
 func sweep(base string) {
+	here, err := NamespaceCookie()
+	if err != nil {
+		return
+	}
 	folders, _ := filepath.Glob(filepath.Join(base, "*@*"))
 	for _, dir := range folders {
-		if !abandoned(dir) {
+		if strings.HasSuffix(dir, fmt.Sprintf("@%d", here)) || !abandoned(dir) {
 			continue
 		}
 		if f, err := os.Open(dir); err == nil {
@@ -34,8 +40,8 @@ func sweep(base string) {
 	}
 }
 
-// abandoned reports that nothing was pinned lately in a folder, and that none of its links has
-// a device any more.
+// abandoned reports that no one has held a folder lately, and that none of its links has a device
+// any more.
 func abandoned(dir string) bool {
 	info, err := os.Stat(dir)
 	return err == nil && time.Since(info.ModTime()) >= sweepAfter && !leadsSomewhere(dir)

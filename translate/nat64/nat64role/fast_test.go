@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
+	"github.com/isthmus-net/isthmus/fastpath/pinned"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -133,7 +134,8 @@ func TestTablesNeedNoFile(t *testing.T) {
 }
 
 // TestSurvivesWithoutFastPath has a process leave, as if it were killed, and the next ones
-// come without the fast path, and with it again: the sessions go on.
+// come without the fast path, and with it again: the sessions go on, also when it is long since
+// anything was pinned.
 func TestSurvivesWithoutFastPath(t *testing.T) {
 	for _, mode := range gatewaytest.Hooks {
 		t.Run(string(mode), func(t *testing.T) {
@@ -145,6 +147,7 @@ func TestSurvivesWithoutFastPath(t *testing.T) {
 				if err := w.Leave(); err != nil {
 					t.Fatal(err)
 				}
+				agePins(t, w, c.Name)
 				n := start(t, w, c)
 				n.attached(t, c.FastPath)
 				if n.adopted != 1 {
@@ -163,6 +166,23 @@ func TestSurvivesWithoutFastPath(t *testing.T) {
 			}
 			w.Clean(t)
 		})
+	}
+}
+
+// agePins makes what an instance has pinned two hours old.
+func agePins(t *testing.T, w *gatewaytest.World, instance string) {
+	t.Helper()
+	old, aged := time.Now().Add(-2*time.Hour), 0
+	w.Gateway.Do(t, func() error {
+		for _, left := range pinned.Peek(driver.PinName(instance)) {
+			if os.Chtimes(left.Dir(), old, old) == nil {
+				aged++
+			}
+		}
+		return nil
+	})
+	if aged != 1 {
+		t.Fatalf("%d folders of pins, want 1", aged)
 	}
 }
 
