@@ -23,7 +23,7 @@ func (s *Session) settle(r *remote) (media.Agreement, error) {
 	case a.media != "audio" || a.secure() != s.secure || !a.known():
 		return media.Agreement{}, fmt.Errorf("%w: the answer has another kind of stream", ErrMalformed)
 	}
-	if err := a.usable(s.set.Laws, s.secure); err != nil {
+	if err := a.usable(s.laws, s.secure); err != nil { // what this offer had, not what we could have
 		return media.Agreement{}, err
 	}
 	if a.rtp.IsValid() && a.rtp.Addr().Is4() != s.local.RTP.Addr().Unmap().Is4() {
@@ -125,7 +125,7 @@ func (s *Session) agreement(a *stream, l Local) media.Agreement {
 			Receive: s.types, Digits: a.digits,
 		},
 	}
-	agreement.Format.Law = a.law(s.laws)
+	agreement.Format.Law, _ = a.law(s.laws) // there is one: the line is usable
 	for _, f := range a.formats {
 		agreement.Format.Send.Set(f.law, f.payloadType)
 	}
@@ -136,21 +136,22 @@ func (s *Session) agreement(a *stream, l Local) media.Agreement {
 }
 
 // law is the first of the line that is among ours.
-func (s *stream) law(ours []g711.Law) g711.Law {
+func (s *stream) law(ours []g711.Law) (law g711.Law, ok bool) {
 	for _, f := range s.formats {
 		if slices.Contains(ours, f.law) {
-			return f.law
+			return f.law, true
 		}
 	}
-	return ours[0]
+	return 0, false
 }
 
 // usable says what is missing for a stream.
 func (s *stream) usable(laws []g711.Law, secure bool) error {
+	_, common := s.law(laws)
 	switch {
 	case s.fault != nil:
 		return s.fault
-	case !slices.ContainsFunc(s.formats, func(f format) bool { return slices.Contains(laws, f.law) }):
+	case !common:
 		return fmt.Errorf("%w: no codec is known to both", ErrNotAcceptable)
 	case secure && len(s.keys) == 0:
 		return fmt.Errorf("%w: no key can be used", ErrNotAcceptable)
