@@ -6,13 +6,10 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
-)
 
-// keepers are the roles that write a file for a successor. Its usual place is the machine's, where
-// an operator's own instance may have the same name.
-var keepers = []string{"ggsn", "nat64", "registrar", "sgsn", "teredo_relay"}
+	"github.com/isthmus-net/isthmus/examples"
+)
 
 // sectionHead is the line that begins an instance of a role, not one of its parts.
 var sectionHead = regexp.MustCompile(`(?m)^\[\[([a-z0-9_]+)\]\][ \t]*\n`)
@@ -20,7 +17,19 @@ var sectionHead = regexp.MustCompile(`(?m)^\[\[([a-z0-9_]+)\]\][ \t]*\n`)
 // statesFile is the line by which a section says itself where its file is.
 var statesFile = regexp.MustCompile(`(?m)^state_file\s*=`)
 
-// keeping has each section that may keep state, and does not say where, keep it in the folder.
+// keepsState reports whether instances of a role write a file for a successor: the reference, which
+// has every key, says so.
+func keepsState(role string) bool {
+	reference, _ := examples.Read("reference")
+	_, section, _ := strings.Cut(reference, "[["+role+"]]\n")
+	if next := sectionHead.FindStringIndex(section); next != nil {
+		section = section[:next[0]]
+	}
+	return statesFile.MatchString(section)
+}
+
+// keeping has each section that may keep state, and does not say where, keep it in the folder: its
+// usual place is the machine's, where an operator's own instance may have the same name.
 func (i instance) keeping(sections string) string {
 	var text strings.Builder
 	seen, end := map[string]int{}, 0
@@ -32,7 +41,7 @@ func (i instance) keeping(sections string) string {
 		}
 		text.WriteString(sections[end:at[1]])
 		end = at[1]
-		if slices.Contains(keepers, role) && !statesFile.MatchString(sections[at[1]:next]) {
+		if keepsState(role) && !statesFile.MatchString(sections[at[1]:next]) {
 			seen[role]++
 			fmt.Fprintf(&text, "state_file = %q\n", i.stateFile(role, seen[role]))
 		}
