@@ -35,12 +35,16 @@ func (s *session) sending() *sending {
 
 // begin answers a request, and begins to send.
 func (s *session) begin(r *transfer.Request) {
-	refuse := func(why transfer.Status) {
+	refuse := func(why transfer.Status, text string) {
 		s.server.counters.drop(reasonOf[why])
-		s.write(&transfer.Answer{Transfer: r.Transfer, Status: why, Text: why.String()})
+		s.write(&transfer.Answer{Transfer: r.Transfer, Status: why, Text: text})
 	}
-	if s.sending() != nil {
-		refuse(transfer.Busy)
+	switch {
+	case s.sending() != nil:
+		refuse(transfer.Busy, transfer.Busy.String())
+		return
+	case s.conn.Status().Out < 2: // no more than the client takes (RFC 9260 section 5.1.1)
+		refuse(transfer.Refused, "data need a stream beside that for control: take two or more")
 		return
 	}
 	c := s.server.useCatalog()
@@ -51,7 +55,7 @@ func (s *session) begin(r *transfer.Request) {
 		status = transfer.Refused
 	}
 	if status != transfer.OK {
-		refuse(status)
+		refuse(status, status.String())
 		return
 	}
 	t := &sending{name: r.Name, number: r.Transfer, offset: r.Offset, answer: s.agree(r, m)}
@@ -81,7 +85,7 @@ func (s *session) begin(r *transfer.Request) {
 
 // agree decides how a source is sent: by what the client asks for, as far as the source goes.
 func (s *session) agree(r *transfer.Request, m *media) transfer.Answer {
-	a := transfer.Answer{Transfer: r.Transfer, Streams: max(s.conn.Status().Out-1, 1), Size: uint32(m.size), Rate: uint32(m.rate), Total: m.octets - r.Offset}
+	a := transfer.Answer{Transfer: r.Transfer, Streams: s.conn.Status().Out - 1, Size: uint32(m.size), Rate: uint32(m.rate), Total: m.octets - r.Offset}
 	if r.Streams > 0 {
 		a.Streams = min(a.Streams, r.Streams)
 	}

@@ -58,7 +58,7 @@ const (
 	NotFound         // there is no such source
 	Busy             // another transfer of the association is under way
 	TooLarge         // the file is larger than the server sends
-	Refused          // the offset lies behind the end, or the name cannot be
+	Refused          // the offset lies behind the end, the name cannot be, or data have no stream
 	Failed           // the source cannot be read, or has changed
 	Cancelled        // the client has asked for that
 	numStatuses
