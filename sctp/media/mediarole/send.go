@@ -119,6 +119,9 @@ func (s *session) send(t *sending, m *media) {
 	defer m.Close()
 	defer t.stop()
 	end := s.sendData(t, m)
+	if t.report > 0 && end.Messages > 0 {
+		s.drain(t)
+	}
 	_ = s.conn.SetWriteDeadline(time.Time{})
 	switch c := &s.server.counters; {
 	case end.Status == transfer.OK:
@@ -157,15 +160,19 @@ func (s *session) sendData(t *sending, m *media) *transfer.End {
 			return end
 		}
 		digest.Write(piece)
+		last := end.Octets+uint64(len(piece)) == t.answer.Total
 		d := transfer.Data{Transfer: t.number, Offset: end.Octets, Written: time.Now(), Media: piece}
 		b = d.Append(b[:0])
 		stream := 1 + uint16(end.Messages%uint64(t.answer.Streams))
-		if err := s.conn.WriteMessage(b, sctp.Message{Stream: stream, PPID: transfer.PPID}); err != nil {
+		if err := s.conn.WriteMessage(b, sctp.Message{Stream: stream, PPID: transfer.PPID, Immediate: last}); err != nil {
 			end.Status = transfer.Cancelled
 			return end
 		}
 		end.Octets += uint64(len(piece))
 		end.Messages++
+		s.lock.Lock()
+		s.written += uint64(len(b))
+		s.lock.Unlock()
 		s.server.counters.messages.Add(1)
 		s.server.counters.octets.Add(uint64(len(piece)))
 		s.mu.Lock()

@@ -27,7 +27,10 @@ type session struct {
 	ended   bool       // no transfer begins any more
 	running sync.WaitGroup
 
-	lock sync.Mutex // guards what follows; the engine's is held when it is taken
+	lock    sync.Mutex // guards what follows; the engine's is held when it is taken
+	written uint64     // octets of data messages that the association has taken
+	sent    uint64     // of these
+	lastTSN uint32     // of the chunk that was sent last for the first time
 	seen
 }
 
@@ -208,6 +211,8 @@ func (s *session) observe(at time.Time, p *sctp.Passage) {
 	switch p.How {
 	case sctp.SentNew:
 		s.counts.Sent++
+		s.sent += uint64(p.Octets)
+		s.lastTSN = p.TSN
 	case sctp.SentLate:
 		s.counts.Late++
 	case sctp.SentFast:
