@@ -70,7 +70,7 @@ func (s *SIIT) Prepare(next Settings) (role.Change, error) {
 		if err := s.change(&next, s.mappings(&next, file)); err != nil {
 			return nil, err
 		}
-		s.cfg, s.file = next, file
+		s.cfg, s.file, s.announced = next, file, nil
 		return needsRestart, nil
 	}, nil
 }
@@ -115,5 +115,6 @@ func (s *SIIT) changeMappings(added, gone []translate.Mapping) error {
 	if err != nil {
 		s.added, s.gone = added, gone
 	}
+	s.announced = nil
 	return err
 }

@@ -46,6 +46,8 @@ type SIIT struct {
 	added []translate.Mapping // at run time
 	gone  []translate.Mapping // removed at run time
 	own   gateway.Own
+	// announced is what routers are told of all these; nil: that has to be found.
+	announced []netip.Prefix
 }
 
 // New makes the translator that cfg describes, without touching the host.

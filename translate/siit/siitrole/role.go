@@ -112,16 +112,6 @@ func (s *Settings) claims() []config.Claim {
 	)
 }
 
-// announced are the prefixes by which routers find the translator, without those of the
-// mapping file.
-func (s *Settings) announced() []netip.Prefix {
-	list := append(append([]netip.Prefix(nil), s.Pool6...), s.Pool4...)
-	for _, m := range s.EAM {
-		list = append(list, m.IPv4)
-	}
-	return list
-}
-
 func (s *Settings) summary() string {
 	by := ""
 	if len(s.Pool6) > 0 {
