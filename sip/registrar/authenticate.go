@@ -4,6 +4,7 @@ package registrar
 
 import (
 	"io"
+	"math"
 	"slices"
 	"time"
 
@@ -115,10 +116,24 @@ func (a *authenticator) judge(c *digest.Credentials, m *message.Message, who *ac
 		delete(a.held, who.Username) // the next challenge is another one
 	}
 	if resync {
-		a.count(who.Username, sqn)
+		a.resynchronise(who, s, sqn)
 		return verdict{reason: Resynchronised}
 	}
 	return verdict{account: who}
+}
+
+// maxAhead is how far ahead of its own number a terminal takes one (TS 33.102 annex C.2.1, delta): 2^28 in SEQ, behind
+// which IND has five bits.
+const maxAhead = 1 << (28 + 5)
+
+// resynchronise goes on from the number of a terminal, but only if that would not take the next one from here (TS 33.102
+// section 6.3.5). Who has seen an AUTS can send it again, since the response needs no password: each nonce has one, and
+// none leads back to numbers that were used.
+func (a *authenticator) resynchronise(who *account, s stamp, sqn aka.SQN) {
+	a.used[s] = math.MaxUint32
+	if next, _ := a.last(&who.Account).Next(); next <= sqn || next-sqn > maxAhead {
+		a.count(who.Username, sqn)
+	}
 }
 
 // concerns reports whether the URI of credentials is that of a request, or one that this server
