@@ -81,8 +81,12 @@ func (p *Proxy) fork(c *call, g *goal, now time.Time, out *Output) {
 	size := len(m.Append(nil)) + signature
 	if flow, ok := ParseFlow(g.flow); ok && len(g.path) == 0 {
 		target, _ := message.ParseURI(m.URI)
-		f.ways, f.flow = p.flowWays(g, flow, &target, size), p.packFlow(flow, &target)
-		p.launch(f, now, out)
+		f.ways, f.flow = byTLS(m.URI, g, p.flowWays(g, flow, &target, size)), p.packFlow(flow, &target)
+		if len(f.ways) == 0 {
+			p.noWay(f)
+		} else {
+			p.launch(f, now, out)
+		}
 		return
 	}
 	ways, transport := p.ways(&hop, size)
@@ -288,7 +292,7 @@ func (p *Proxy) ack(m *message.Message, now time.Time, out *Output) {
 		p.sign(copied, p.loopCode(m), side{}, side{Target: ways[0]}, now)
 		out.Sends = append(out.Sends, transaction.Send{To: ways[0], Message: copied})
 	}
-	ways, transport := []transaction.Target{by.flow}, ""
+	ways, transport := byTLS(copied.URI, &g, []transaction.Target{by.flow}), ""
 	if by.flow.Transport == "" || m.Has("Route") {
 		ways, transport = p.ways(&hop, len(copied.Append(nil)))
 		large = transport == "TCP" && !hop.Params.Has("transport")

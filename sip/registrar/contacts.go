@@ -58,6 +58,9 @@ func (e *Engine) registration(m *message.Message, from Source) (r *location.Regi
 	if flows > 0 && live > 1 {
 		return nil, false, e.refuse(m, BadContact, 400, "Bad Contact")
 	}
+	if !bindsSecurely(m, r.Contacts) {
+		return nil, false, e.refuse(m, BadContact, 400, "Bad Contact")
+	}
 	return r, flows > 0 && option, nil
 }
 

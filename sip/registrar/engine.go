@@ -26,6 +26,7 @@ type Engine struct {
 	routes        nonces
 	routesChanged bool // since [Engine.Changed]
 	table         *location.Table
+	renamed       []string // keys of records that are kept under others now
 	stats         Stats
 }
 

@@ -84,7 +84,7 @@ func (p *Proxy) hosts(s *transaction.Server, out *Output) bool {
 func (p *Proxy) proved(s *transaction.Server, m *message.Message, now time.Time, out *Output) bool {
 	target, _ := message.ParseURI(m.URI)
 	from, _ := m.From()
-	caller, _ := from.URI.AOR()
+	caller := aorOf(&from.URI)
 	inside := p.local(&target) && !m.Has("Route")
 	ours := p.Engine.settings.serves(from.URI.Host) || p.directory.byAOR[caller] != nil
 	if inside && !(ours && p.settings.Prove) {

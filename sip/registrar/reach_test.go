@@ -42,7 +42,7 @@ func TestSecureRoutes(t *testing.T) {
 		{"sips by TLS", "sips:bob@[2001:db8::2]", "sips:bob@[2001:db8::2]", "TLS", []string{secure}},
 		{"sips by UDP", "sips:bob@[2001:db8::2]", "sips:bob@[2001:db8::2]", "UDP", []string{secure, udp}},
 		{"sip by TLS", bob, "sip:bob@[2001:db8::2];transport=tls", "TLS", []string{tls}},
-		{"sip by TLS to a contact of sips", bob, "sips:bob@[2001:db8::2]", "TLS", []string{secure}},
+		{"sip by TLS to a contact of sips", bob, "sips:bob@[2001:db8::2]", "TLS", []string{tls}},
 		{"sip by UDP", bob, "sip:bob@[2001:db8::2]", "UDP", []string{udp}},
 	} {
 		r := newRig(t, func(_ *Settings, p *ProxySettings) {

@@ -32,7 +32,7 @@ func (e *Engine) Register(m *message.Message, from Source, now time.Time) *messa
 		return r
 	}
 	to, _ := m.To()
-	aor, ok := to.URI.AOR()
+	aor, ok := AOR(&to.URI)
 	if !ok || !to.URI.IsSIP() && to.URI.Scheme != "tel" { // RFC 4475 section 3.3.4
 		return e.refuse(m, BadAOR, 400, "Bad Address of Record")
 	}

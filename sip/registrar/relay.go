@@ -3,6 +3,7 @@
 package registrar
 
 import (
+	"fmt"
 	"math/bits"
 	"net/netip"
 	"strconv"
@@ -19,6 +20,7 @@ type goal struct {
 	uri  string
 	path []string // proxies on the way (RFC 3327)
 	flow string   // the connection to take
+	tls  bool     // nothing but TLS goes there
 	q    uint16
 	// binding is what a flow belongs to (RFC 5626), and others are further flows of the same
 	// terminal, which are taken where this one fails.
@@ -35,12 +37,7 @@ func (p *Proxy) relay(s *transaction.Server, m *message.Message, by passage, now
 		p.answer(s, Loop, 482, "Loop Detected", out)
 		return
 	case len(goals) == 0:
-		// Who has an account but no contact can be called later (section 16.5).
-		if u, _ := message.ParseURI(m.URI); p.directory.byAOR[aorOf(&u)] != nil {
-			p.answer(s, NoBinding, 480, "Temporarily Unavailable", out)
-		} else {
-			p.answer(s, NoBinding, 404, "Not Found", out)
-		}
+		p.nowhere(s, m, now, out)
 		return
 	case local && p.settings.Redirect:
 		p.redirect(s, goals, now, out)
@@ -66,13 +63,23 @@ func (p *Proxy) relay(s *transaction.Server, m *message.Message, by passage, now
 	p.advance(c, now, out)
 }
 
+// nowhere answers a request for somebody who has no contact for it.
+func (p *Proxy) nowhere(s *transaction.Server, m *message.Message, now time.Time, out *Output) {
+	u, _ := message.ParseURI(m.URI)
+	aor := aorOf(&u)
+	switch {
+	case p.directory.byAOR[aor] == nil:
+		p.answer(s, NoBinding, 404, "Not Found", out)
+	case u.Scheme == "sips" && len(p.bindings(aor, now)) > 0: // RFC 5630 section 5.3
+		warning := fmt.Sprintf(`380 %s "SIPS Not Allowed"`, p.Engine.settings.Domains[0])
+		p.answer(s, NoBinding, 480, "Temporarily Unavailable", out, message.Header{Name: "Warning", Value: warning})
+	default: // who has an account but no contact can be called later (section 16.5)
+		p.answer(s, NoBinding, 480, "Temporarily Unavailable", out)
+	}
+}
+
 // defaultBreadth is how many branches a request may have that names no number.
 const defaultBreadth = 60
-
-func aorOf(u *message.URI) string {
-	aor, _ := u.AOR()
-	return aor
-}
 
 // redirect answers with the contacts (RFC 3261 section 8.3), none of which is where the request has
 // come to.
@@ -123,6 +130,9 @@ func (p *Proxy) forward(m *message.Message, g *goal) (copied *message.Message, h
 	}
 	if host, has := maddr(&hop); has {
 		hop.Host = host
+	}
+	if g.tls || target.Scheme == "sips" { // whatever the route says (number 7)
+		hop.Scheme = "sips"
 	}
 	return copied, hop
 }
@@ -214,11 +224,13 @@ func (p *Proxy) recordRoute(m *message.Message, from, to side) {
 	for _, one := range sides {
 		u := route(one.Target, p.token(forDialog, m.CallID(), one.flow))
 		if one.Transport == "TLS" && goesSecurely(m) {
-			u.Scheme, u.Params = "sips", u.Params.Without("transport")
+			makeSecure(&u)
 		}
 		m.Prepend("Record-Route", message.Address{URI: u}.String())
 	}
 }
+
+func makeSecure(u *message.URI) { u.Scheme, u.Params = "sips", u.Params.Without("transport") }
 
 // goesSecurely reports whether the target of a request, or the first proxy on its way, is one of sips.
 func goesSecurely(m *message.Message) bool {
@@ -235,6 +247,9 @@ func (p *Proxy) keepPath(m *message.Message, from, to transaction.Target) {
 		return
 	}
 	u := route(to, p.token(forTerminal, "", p.packFlow(from, &contact.URI)))
+	if to.Transport == "TLS" && isSecure(m.URI) { // or the registrar takes no contact of sips
+		makeSecure(&u)
+	}
 	u.Params = u.Params.WithBare("ob")
 	m.Prepend("Path", message.Address{URI: u}.String())
 }

@@ -5,6 +5,7 @@ package registrar
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -78,12 +79,15 @@ func newDirectory(accounts []Account) (d directory, err error) {
 			return d, fmt.Errorf("the name %q in digests is empty, or that of two accounts", a.Username)
 		}
 		d.byName[a.Username] = a
-		for _, public := range one.Public {
+		for i, public := range one.Public {
 			u, err := message.ParseURI(public)
 			if err != nil {
 				return d, err
 			}
-			aor, ok := u.AOR()
+			aor, ok := AOR(&u)
+			if slices.Contains(a.aors, aor) && !slices.Contains(one.Public[:i], public) {
+				continue // under sip and sips
+			}
 			if !ok || d.byAOR[aor] != nil {
 				return d, fmt.Errorf("%s cannot be an address of record, or is that of two accounts", public)
 			}

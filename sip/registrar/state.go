@@ -25,6 +25,10 @@ const (
 // Who writes these down before anything is sent loses nothing when the process is killed.
 func (e *Engine) Changed(f func(key string, record []byte)) {
 	e.table.Changed(func(aor string, state []byte) { f(bindingsOf+aor, state) })
+	for _, key := range e.renamed {
+		f(key, nil)
+	}
+	e.renamed = nil
 	for name := range e.auth.changed {
 		f(numberOf+name, strconv.AppendUint(nil, uint64(e.auth.sqn[name]), 10))
 	}
@@ -48,6 +52,12 @@ func (e *Engine) ChangeAll() {
 // bindings are lost; keep says which flows are still there.
 func (e *Engine) Restore(key string, record []byte, keep func(flow string) bool, now time.Time) (lost int, err error) {
 	if aor, ok := strings.CutPrefix(key, bindingsOf); ok {
+		if one := oneScheme(aor); one != aor { // earlier versions kept those of sips apart
+			e.renamed, aor = append(e.renamed, key), one
+			if len(e.table.Bindings(one)) > 0 {
+				return 0, nil
+			}
+		}
 		return e.table.Restore(aor, record, keep, now)
 	}
 	if name, ok := strings.CutPrefix(key, numberOf); ok {

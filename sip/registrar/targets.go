@@ -163,13 +163,14 @@ func (s *search) follow(aor string) {
 
 // add adds a contact, or where it leads.
 func (s *search) add(aor string, b location.Binding) {
-	if flow, ok := ParseFlow(b.Flow); ok && !s.p.connected(flow) {
+	uri, tls := s.secured(&b)
+	if flow, ok := ParseFlow(b.Flow); ok && (!s.p.connected(flow) || tls && flow.Transport != "TLS") {
 		if b.RegID != 0 { // RFC 5626 section 5.3
 			return
 		}
 		b.Flow = ""
 	}
-	one := goal{uri: b.URI.String(), path: b.Path, flow: b.Flow, q: b.Q, aor: aor, binding: b}
+	one := goal{uri: uri.String(), path: b.Path, flow: b.Flow, tls: tls, q: b.Q, aor: aor, binding: b}
 	if b.Flow == "" && len(b.Path) == 0 && s.p.forwards(&b.URI) {
 		server := s.p.byICSCF(s.p.servedBy(aorOf(&b.URI)))
 		if server == "" {

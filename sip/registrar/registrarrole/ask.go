@@ -29,7 +29,7 @@ func aor(text string) (string, error) {
 	if err != nil || !u.IsSIP() && u.Scheme != "tel" {
 		u, err = message.ParseURI("sip:" + text)
 	}
-	key, ok := u.AOR()
+	key, ok := registrar.AOR(&u)
 	if err != nil || !ok {
 		return "", fmt.Errorf("%q is no address of record: write it like sip:alice@example.net", text)
 	}

@@ -201,7 +201,8 @@ func TestSecureServers(t *testing.T) {
 	}()
 	s := w.serve("")
 	bob, alice := w.phone("bob", "UDP", server6, 2), w.phone("alice", "TLS", server6, 1)
-	bob.mustRegister("Contact: <sips:bob@[2001:db8::2]>;q=1.0")
+	bob.mustRegister()
+	bob.mustRegisterSecurely()
 	if r := bob.register("Contact: *", "Expires: 0"); r.Status != 400 {
 		t.Errorf("* beside another:\n%s", r)
 	}

@@ -20,7 +20,7 @@ func TestServerThatCalls(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(fmt.Sprintf("roots_file = %q", w.path("cert.pem")))
 	bob, alice := w.phone("bob", "UDP", server6, 2), w.phone("alice", "UDP", server6, 1)
-	bob.mustRegister("Contact: <sips:bob@[2001:db8::2]>")
+	bob.mustRegisterSecurely()
 	conn := w.dial("TLS", "[2001:db8::2]:5061", server6)
 	defer conn.Close()
 	if err := conn.(*tls.Conn).Handshake(); err != nil {

@@ -246,6 +246,14 @@ func (p *phone) mustRegister(fields ...string) *message.Message {
 	return r
 }
 
+// mustRegisterSecurely registers bob where he is reached by TLS.
+func (p *phone) mustRegisterSecurely() {
+	p.t.Helper()
+	if _, r := p.ask("REGISTER", "sips:"+domain, "Contact: <sips:bob@[2001:db8::2]>"); r.Status != 200 {
+		p.t.Fatalf("%s cannot register:\n%s", p.name, r)
+	}
+}
+
 // reply answers a request.
 func (p *phone) reply(m *message.Message, status int) *message.Message {
 	p.t.Helper()
