@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,6 +78,15 @@ func (s *Stream) Pressing() int {
 	return s.dialer.queued
 }
 
+// restrict drops the keys that the peer takes no more: the one that is pressed, and those that wait (RFC 4733 section
+// 2.5.1.1). None of them is sent later, when it may mean something else.
+func (d *dialer) restrict(f *Format) {
+	takes := func(digit uint8) bool { return f.Send.Events != None && f.Digits>>digit&1 != 0 }
+	d.active = d.active && takes(d.digit)
+	kept := slices.DeleteFunc(d.queue[:d.queued], func(digit uint8) bool { return !takes(digit) })
+	d.queued = len(kept)
+}
+
 // next reports whether the packet of a time is of a key, and begins with the next one.
 func (d *dialer) next(s *Stream, stamp uint32) bool {
 	switch {
@@ -85,7 +95,7 @@ func (d *dialer) next(s *Stream, stamp uint32) bool {
 		return false
 	case d.active:
 		return true
-	case d.queued == 0 || s.format.Send.Events == None:
+	case d.queued == 0:
 		return false
 	}
 	d.active, d.digit, d.stamp, d.sent, d.ended = true, d.queue[0], stamp, 0, 0

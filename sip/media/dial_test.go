@@ -190,6 +190,50 @@ func TestHoldWhileAKeyIsPressed(t *testing.T) {
 	}
 }
 
+// TestKeysNoLongerTaken has the peer take fewer keys, or none, while some are sent: what it does not take is neither sent
+// to it nor kept for later.
+func TestKeysNoLongerTaken(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		events uint8
+		digits uint16
+		wait   int // keys right afterwards
+		heard  string
+	}{
+		{"no events", None, 0, 0, "5."},
+		{"digits alone", 101, 0x3ff, 2, "5.6."},
+		{"another of them than the one that is pressed", 101, 1 << 6, 1, "5.6."},
+		{"another payload type", 96, AllDigits, 3, "5.#.6."},
+	} {
+		w := newWorld(t, nil)
+		w.connect()
+		w.run(time.Second)
+		if err := w.a.Press("5#6"); err != nil {
+			t.Fatal(err)
+		}
+		w.run(50 * time.Millisecond)
+		a, b := w.agreed(w.b, 0), w.agreed(w.a, 0)
+		a.Format.Send.Events, a.Format.Digits = tt.events, tt.digits
+		b.Format.Receive.Events = tt.events
+		w.agree(w.a, a)
+		w.agree(w.b, b)
+		if n := w.a.Pressing(); n != tt.wait {
+			t.Errorf("%s: %d keys wait, want %d", tt.name, n, tt.wait)
+		}
+		w.seen = func(fromA bool, _ int, p []byte) {
+			if p[1]&0x7f == None&0x7f {
+				t.Errorf("%s: a packet of no payload type", tt.name)
+			}
+		}
+		w.run(time.Second)
+		w.agree(w.a, w.agreed(w.b, 0))
+		w.run(time.Second)
+		if heard, _ := w.b.digits(); heard != tt.heard {
+			t.Errorf("%s: heard %s, want %s", tt.name, heard, tt.heard)
+		}
+	}
+}
+
 // TestHear takes what other senders do.
 func TestHear(t *testing.T) {
 	type packet struct {

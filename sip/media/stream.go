@@ -146,6 +146,7 @@ func (s *Stream) Agree(a Agreement, now time.Time) error {
 	}
 	s.format = a.Format
 	s.learn(a.Format.Receive)
+	s.dialer.restrict(&s.format)
 	s.guard.signal(a.RTP, a.RTCP, now)
 	s.out.wanted = a.Send
 	if s.held != a.Held {
