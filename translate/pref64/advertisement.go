@@ -34,7 +34,14 @@ type Advertisement struct {
 	// 5.1).
 	Resolvers []netip.Addr
 	// Networks are those of the link that the sender announces.
-	Networks []netip.Prefix
+	Networks []Network
+}
+
+// Network is one that a router announces for addresses of hosts (RFC 4861 section 4.6.2), and
+// for how long these are preferred; 0 is the end of that: they are deprecated or invalid.
+type Network struct {
+	Prefix    netip.Prefix
+	Preferred time.Duration
 }
 
 var (
@@ -97,15 +104,16 @@ func appendResolvers(to []netip.Addr, option []byte) []netip.Addr {
 // appendNetwork appends the network of a Prefix Information option:
 //
 //	3 | 4 | length | flags | two lifetimes in s, reserved (4 octets each) | prefix
-func appendNetwork(to []netip.Prefix, option []byte) []netip.Prefix {
-	if option[0] != packet.NDPrefixInformation || len(option) != 32 || binary.BigEndian.Uint32(option[4:]) == 0 || len(to) == maxNetworks {
+func appendNetwork(to []Network, option []byte) []Network {
+	if option[0] != packet.NDPrefixInformation || len(option) != 32 || len(to) == maxNetworks {
 		return to
 	}
+	valid, preferred := binary.BigEndian.Uint32(option[4:]), binary.BigEndian.Uint32(option[8:])
 	p, err := netip.AddrFrom16([16]byte(option[16:])).Prefix(int(option[2]))
 	if err != nil || !p.Addr().IsGlobalUnicast() {
 		return to
 	}
-	return append(to, p)
+	return append(to, Network{p, time.Duration(min(valid, preferred)) * time.Second})
 }
 
 // AppendSolicitation appends a Router Solicitation without options.

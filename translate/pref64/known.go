@@ -59,11 +59,12 @@ type Known struct {
 	until      time.Time // of resolved
 }
 
-// announced is a network that a router announces, since when, and when it did so last.
+// announced is a network that a router announces, since when, when it did so last, and until
+// when hosts prefer addresses there.
 type announced struct {
-	router      netip.Addr
-	network     netip.Prefix
-	since, last time.Time
+	router             netip.Addr
+	network            netip.Prefix
+	since, last, until time.Time
 }
 
 type advertised struct {
@@ -120,19 +121,24 @@ func (k *Known) room(router netip.Addr, now time.Time) bool {
 }
 
 // Announced takes the networks of an advertisement, before the options of the same. Of all
-// that routers announce what was heard last is kept.
-func (k *Known) Announced(router netip.Addr, networks []netip.Prefix, now time.Time) {
+// that routers announce what was heard last is kept. A network that was deprecated, and comes
+// back, is announced since then: what was said of others meanwhile is not about it.
+func (k *Known) Announced(router netip.Addr, networks []Network, now time.Time) {
 	for _, n := range networks {
-		at := slices.IndexFunc(k.networks, func(a announced) bool { return a.router == router && a.network == n })
+		fresh := announced{router, n.Prefix, now, now, now.Add(n.Preferred)}
+		at := slices.IndexFunc(k.networks, func(a announced) bool { return a.router == router && a.network == n.Prefix })
 		switch {
 		case at >= 0:
-			k.networks[at].last = now
+			if now.Before(k.networks[at].until) || n.Preferred == 0 {
+				fresh.since = k.networks[at].since
+			}
+			k.networks[at] = fresh
 			continue
 		case len(k.networks) == maxKnown:
 			oldest := slices.MinFunc(k.networks, func(a, b announced) int { return a.last.Compare(b.last) })
 			k.networks = slices.DeleteFunc(k.networks, func(a announced) bool { return a == oldest })
 		}
-		k.networks = append(k.networks, announced{router, n, now, now})
+		k.networks = append(k.networks, fresh)
 	}
 }
 

@@ -29,6 +29,10 @@ func option(prefix string, lifetime time.Duration) Option {
 	return Option{netip.MustParsePrefix(prefix), lifetime}
 }
 
+func network(prefix string, preferred time.Duration) Network {
+	return Network{netip.MustParsePrefix(prefix), preferred}
+}
+
 // TestOption compares options with their octets, both ways.
 func TestOption(t *testing.T) {
 	for _, tt := range []struct {
@@ -130,12 +134,13 @@ func TestAdvertisement(t *testing.T) {
 			"19 03 0000 00000258 20010db8 00000000 00000000 00000053" +
 			"26 02 0708 0064ff9b 00000000 00000000",
 			Advertisement{RouterLifetime: 1800 * time.Second, Options: []Option{option("64:ff9b::/96", 1800*time.Second)}, Resolvers: []netip.Addr{netip.MustParseAddr("2001:db8::53")}}},
-		{"networks of the link, of which one goes, one is of the link alone and one has no such length", "86 00 0000 40 00 0708 00000000 00000000" +
+		{"networks of the link, of which one goes, one is deprecated, one is of the link alone and one has no such length", "86 00 0000 40 00 0708 00000000 00000000" +
 			"03 04 40 c0 00000e10 00000708 00000000 20010db8 00010000 00000000 00000001" +
 			"03 04 40 c0 00000000 00000000 00000000 20010db8 00020000 00000000 00000000" +
+			"03 04 40 c0 00000e10 00000000 00000000 20010db8 00040000 00000000 00000000" +
 			"03 04 40 c0 00000e10 00000708 00000000 fe800000 00000000 00000000 00000000" +
 			"03 04 81 c0 00000e10 00000708 00000000 20010db8 00030000 00000000 00000000",
-			Advertisement{RouterLifetime: 1800 * time.Second, Networks: []netip.Prefix{netip.MustParsePrefix("2001:db8:1::/64")}}},
+			Advertisement{RouterLifetime: 1800 * time.Second, Networks: []Network{network("2001:db8:1::/64", 1800*time.Second), network("2001:db8:2::/64", 0), network("2001:db8:4::/64", 0)}}},
 		{"name servers that go", "86 00 0000 40 00 0708 00000000 00000000" + "19 03 0000 00000000 20010db8 00000000 00000000 00000053",
 			Advertisement{RouterLifetime: 1800 * time.Second}},
 		{"a PREF64 option to be ignored beside one that is not", "86 00 0000 40 00 0708 00000000 00000000" +

@@ -162,10 +162,10 @@ func TestMoved(t *testing.T) {
 			var k Known
 			k.Resolved([]netip.Prefix{netip.MustParsePrefix("2001:db8:53::/96")}, start.Add(time.Hour))
 			for _, s := range tt.said {
-				var networks []netip.Prefix
+				var networks []Network
 				var options []Option
 				for _, n := range s.networks {
-					networks = append(networks, netip.MustParsePrefix(n))
+					networks = append(networks, network(n, time.Hour))
 				}
 				for _, p := range s.prefixes {
 					options = append(options, option(p, time.Hour))
@@ -186,10 +186,53 @@ func TestMoved(t *testing.T) {
 	var k Known
 	for i := range 1000 {
 		router := netip.AddrFrom16([16]byte{0xfe, 0x80, 14: byte(i >> 8), 15: byte(i)})
-		k.Announced(router, []netip.Prefix{netip.MustParsePrefix(after)}, start.Add(time.Duration(i)))
+		k.Announced(router, []Network{network(after, time.Hour)}, start.Add(time.Duration(i)))
 	}
 	if _, ok := k.Announces(netip.MustParseAddr("fe80::3e7"), netip.MustParsePrefix(after)); len(k.networks) != maxKnown || !ok {
 		t.Errorf("%d networks kept, the last %t", len(k.networks), ok)
+	}
+}
+
+// TestMovedBack has one router lead the host from a network into another, and back: what it said
+// of the other's NAT64 is of no use then (RFC 8781 section 5.1).
+func TestMovedBack(t *testing.T) {
+	const first, second = "2001:db8:1::/64", "2001:db8:2::/64"
+	router := netip.MustParseAddr("fe80::a")
+	for _, tt := range []struct {
+		name    string
+		between []Network // announced in the other network
+		back    []Network
+		want    []string
+	}{
+		{"deprecated and back", []Network{network(first, 0), network(second, time.Hour)},
+			[]Network{network(first, time.Hour), network(second, 0)}, []string{"2001:db8:a::/96"}},
+		{"said no more until its end, and back", []Network{network(second, time.Hour)},
+			[]Network{network(first, time.Hour)}, []string{"2001:db8:a::/96"}},
+		{"back into one that is deprecated still", []Network{network(first, 0), network(second, time.Hour)},
+			[]Network{network(first, 0), network(second, 0)}, []string{"2001:db8:b::/96", "2001:db8:a::/96"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var k Known
+			now := start
+			say := func(networks []Network, prefix string) {
+				k.Announced(router, networks, now)
+				k.Advertised(router, []Option{option(prefix, 10*time.Hour)}, now)
+			}
+			say([]Network{network(first, time.Hour)}, "2001:db8:a::/96")
+			now = now.Add(2 * time.Hour)
+			say(tt.between, "2001:db8:b::/96")
+			k.Moved(netip.MustParsePrefix(second))
+			now = now.Add(time.Minute)
+			say(tt.back, "2001:db8:a::/96")
+			k.Moved(netip.MustParsePrefix(first))
+			var got []string
+			for _, p := range k.Set(now).Prefixes {
+				got = append(got, p.String())
+			}
+			if diff := cmp.Diff(tt.want, got, same); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
