@@ -64,7 +64,7 @@ func (e *Endpoint) claimPort() (err error) {
 		case !errors.Is(err, unix.EADDRINUSE):
 			return fmt.Errorf("cannot claim a port of SCTP: %w", err)
 		case e.addr.Port != 0 || try == portTries:
-			return fmt.Errorf("port %d of SCTP is in use by another program: stop it or choose another port: %w", candidate, unix.EADDRINUSE)
+			return fmt.Errorf("port %d of SCTP is in use in this network namespace, by another endpoint of this program or of another: close it or choose another port: %w", candidate, unix.EADDRINUSE)
 		}
 	}
 }

@@ -5,11 +5,14 @@ package mediarole
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/sctp"
@@ -91,7 +94,20 @@ func (i *Instance) open(ctx context.Context) (err error) {
 	if i.listener, err = c.Listen(ctx, network, address); err != nil {
 		i.catalog.close()
 	}
-	return err
+	return i.cfg.explain(err)
+}
+
+// explain says in the words of the section why the library cannot listen, where its own name other remedies.
+func (s *Settings) explain(err error) error {
+	switch {
+	case errors.Is(err, sctp.ErrKernel):
+		return errors.New("the kernel's own SCTP is loaded and would abort associations: write encapsulation = \"udp\", or unload it with `modprobe -r sctp`")
+	case !errors.Is(err, unix.EADDRINUSE):
+		return err
+	case s.Encapsulation == inIP:
+		return fmt.Errorf("port %d of SCTP is in use by another instance or program of isthmus on this host: stop it, or choose another port", s.Port)
+	}
+	return fmt.Errorf("UDP port %d is in use by another program: stop it (ss -lnp -u shows it), or choose another udp_port", s.UDPPort)
 }
 
 // close ends all sessions, and waits for that.
