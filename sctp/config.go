@@ -38,8 +38,8 @@ type Config struct {
 	BesideKernel bool
 	// Prompt has each packet read as it comes. Else an endpoint that has had nothing but heartbeats for a second, and of
 	// those some hundreds a second, reads them together each 30 ms, which takes a fraction of the processor. One whose
-	// Parameters have an RTO.Min below 150 ms is always prompt: it would miss answers that are late by that. So one that
-	// is to have less later should be prompt, too.
+	// Parameters have an RTO.Min below 150 ms is always prompt, and so it is from when an association or a path is given one: it
+	// would miss answers that are late by that.
 	Prompt bool
 	// MaxAssociations bounds those of an endpoint; 0 is 4096.
 	MaxAssociations int

@@ -52,16 +52,25 @@ func (c *Conn) Parameters() Parameters {
 }
 
 // SetParameters changes the parameters of the association and of all its paths from now on. Streams, buffers, and
-// what the peer was offered stay as they are, and so does whether the endpoint rests: see [Config.Prompt].
+// what the peer was offered stay as they are. With a small RTO.Min the endpoint is prompt from then on: see [Config.Prompt].
 func (c *Conn) SetParameters(par Parameters) error {
-	return c.control("set parameters", func(t turn) error { return c.a.SetParameters(par, t.now) })
+	return c.control("set parameters", func(t turn) error {
+		err := c.a.SetParameters(par, t.now)
+		if err == nil {
+			c.endpoint.keepPrompt(&par.PathParameters)
+		}
+		return err
+	})
 }
 
-// SetPathParameters changes the parameters of one path.
+// SetPathParameters changes the parameters of one path, and may make the endpoint prompt as SetParameters does.
 func (c *Conn) SetPathParameters(path Pair, par PathParameters) error {
 	return c.control("set parameters", func(t turn) error {
 		err := c.a.SetPathParameters(path, par, t.now)
-		if err == assoc.ErrNoPath { // which says there that none can be made
+		switch err {
+		case nil:
+			c.endpoint.keepPrompt(&par)
+		case assoc.ErrNoPath: // which says there that none can be made
 			err = ErrNoPath
 		}
 		return err

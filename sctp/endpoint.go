@@ -52,6 +52,7 @@ type Endpoint struct {
 	timer      *time.Timer
 	armed      time.Time // when the timer goes off; zero is never
 	resting    int       // readers that rest
+	prompt     bool      // none is to
 	closing    bool      // no new associations; with the last one the endpoint is closed
 	empty      bool      // the last one has ended
 	lastEnd    time.Time // of an association whose set-up the peer had answered
@@ -103,6 +104,8 @@ func (c *Config) openAt(ctx context.Context, name, address string, listen bool) 
 	if err := e.par.Check(); err != nil {
 		return nil, err
 	}
+	e.prompt = e.config.Prompt
+	e.keepPrompt(&e.par.PathParameters)
 	e.accepts = make(chan *Conn, e.config.Backlog)
 	if e.host, err = port.OpenHost(); err != nil {
 		return nil, err

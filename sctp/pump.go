@@ -188,7 +188,6 @@ func (e *Endpoint) doDue(t turn) {
 // read gives the engine what a socket receives, until it is closed.
 func (e *Endpoint) read(s *port.Pairs) {
 	msgs := make([]port.Message, port.MaxBatch)
-	mayRest := !e.config.Prompt && e.par.RTOMin >= restRTO
 	var pace pace
 	rests := false
 	for {
@@ -205,7 +204,7 @@ func (e *Endpoint) read(s *port.Pairs) {
 			e.handle(&msgs[i], t)
 		}
 		pace.note(n, t.now)
-		if rests = mayRest && pace.brisk && t.now.Sub(e.engine.BusyAt()) > restAfter; rests {
+		if rests = !e.prompt && pace.brisk && t.now.Sub(e.engine.BusyAt()) > restAfter; rests {
 			e.resting++
 			e.rests++
 			if s.Drained() { // an answer that has come is not missed
@@ -221,6 +220,10 @@ func (e *Endpoint) read(s *port.Pairs) {
 		}
 	}
 }
+
+// keepPrompt has the endpoint rest no more if an association, or a path of one, has an RTO.Min that is too small for it. The
+// endpoint's mutex is held.
+func (e *Endpoint) keepPrompt(par *PathParameters) { e.prompt = e.prompt || par.RTOMin < restRTO }
 
 // A socket of an endpoint that has had nothing to do for restAfter but heartbeats, and of those many, is read once in a
 // rest, and what is due by the engine's timers waits for that: thousands of associations need no more, and to wake up for each

@@ -111,6 +111,55 @@ func TestAtRest(t *testing.T) {
 	}
 }
 
+// TestAtRestNoMore: a server at rest is prompt from when an association, or a path, gets an RTO.Min that a rest is too long for.
+func TestAtRestNoMore(t *testing.T) {
+	for name, set := range map[string]func(*Conn) error{
+		"association": func(c *Conn) error {
+			par := c.Parameters()
+			par.RTOMin = restRTO - 1
+			return c.SetParameters(par)
+		},
+		"path": func(c *Conn) error {
+			path := c.Status().Paths[0]
+			path.Parameters.RTOMin = restRTO - 1
+			return c.SetPathParameters(path.Pair, path.Parameters)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := quickAtRest()
+			if r.arePeers(t) {
+				return
+			}
+			e := r.serve(t)
+			come := func(packets uint64) Stats {
+				for before := e.Stats(); ; time.Sleep(10 * time.Millisecond) { // the test is held to be over at last
+					if s := e.Stats(); s.Received > before.Received+packets && s.Rests >= 10 {
+						return s
+					}
+				}
+			}
+			come(1)
+			if err := set(e.one()); err != nil {
+				t.Fatal(err)
+			}
+			before := e.Stats().Rests
+			if s := come(10 * paceRests * briskPackets); s.Rests != before {
+				t.Errorf("it has rested %d times since", s.Rests-before)
+			}
+		})
+	}
+}
+
+// one is an association of the endpoint.
+func (e *Endpoint) one() *Conn {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for c := range e.conns {
+		return c
+	}
+	return nil
+}
+
 // TestAtRestDue has a server at rest do what is due of an association beside those at rest: it asks one who says nothing again
 // and again, and gives that up at last. Each time is behind the second for which who has asked does not rest.
 func TestAtRestDue(t *testing.T) {
