@@ -50,6 +50,7 @@ type Call struct {
 	stream  *media.Stream
 	session *offer.Session
 	held    bool
+	apart   netip.Addr            // of the peer's media, if they are of another family than the path of signalling
 	paths   [media.MaxPaths]*pair // by the numbers that the stream has for them
 	out     media.Output
 	closed  bool
@@ -185,7 +186,7 @@ func (c *Call) sendBy(path int, mark bool) error {
 	c.mu.Lock()
 	defer c.report()
 	defer c.mu.Unlock()
-	p := c.find(path)
+	p := c.carrier(path)
 	if p == nil {
 		return fmt.Errorf("path %d is not open", path)
 	}

@@ -5,15 +5,34 @@ package mediaio
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/media"
 	"github.com/isthmus-net/isthmus/sip/offer"
 )
 
-// local is what a path has for the stream.
-func (c *Call) local(path int) (offer.Local, *pair, error) {
+// carrier is the path of media while signalling goes by another: that one, unless the peer of an offer that we answered
+// has media of the other family alone, and a path of that is open.
+func (c *Call) carrier(path int) *pair {
 	p := c.find(path)
+	if p == nil || !c.apart.IsValid() || p.reaches(c.apart) {
+		return p
+	}
+	if current := c.slot(c.stream.Path()); current != nil && current.reaches(c.apart) {
+		return current
+	}
+	for _, other := range c.paths {
+		if other != nil && other.reaches(c.apart) {
+			return other
+		}
+	}
+	return p
+}
+
+// local is what a path, or its carrier, has for the stream.
+func (c *Call) local(path int) (offer.Local, *pair, error) {
+	p := c.carrier(path)
 	if p == nil {
 		return offer.Local{}, nil, fmt.Errorf("path %d is not open", path)
 	}
@@ -33,27 +52,50 @@ func (c *Call) Offer(path int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return body, c.start(p)
+	return body, c.start(p, netip.Addr{})
 }
 
-// start sends by a path if none was chosen yet.
-func (c *Call) start(p *pair) error {
-	if c.stream.Path() >= 0 {
+// start sends by a path if none was chosen yet, or if media are to go where the one in use does not lead.
+func (c *Call) start(p *pair, to netip.Addr) error {
+	current := c.slot(c.stream.Path())
+	if c.stream.Path() >= 0 && (current == nil || !to.IsValid() || current.reaches(to)) {
 		return nil
 	}
 	return c.stream.SendBy(p.slot, time.Now())
 }
 
-// Answer answers an offer by a path, and media flows as agreed from then on. An error refuses
-// the offer; it wraps one of package offer.
+// Answer answers an offer by a path, and media flows as agreed from then on. Where the peer's media are of the other family
+// than the path, they go by an open one of that family from then on, whichever signalling names. An error refuses the
+// offer; it wraps one of package offer.
 func (c *Call) Answer(body []byte, path int) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l, p, err := c.local(path)
+	p := c.find(path)
+	if p == nil {
+		return nil, fmt.Errorf("path %d is not open", path)
+	}
+	to, err := c.session.Offered(body)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.session.Offered(body); err != nil {
+	before := c.apart
+	if to.IsValid() { // else the call is held, and where media go stays as it was
+		c.apart = netip.Addr{}
+		if !p.reaches(to.Addr()) {
+			c.apart = to.Addr()
+		}
+	}
+	answer, err := c.answer(path, to.Addr())
+	if err != nil {
+		c.apart = before
+	}
+	return answer, err
+}
+
+// answer answers the open offer of the peer, or withdraws it.
+func (c *Call) answer(path int, to netip.Addr) ([]byte, error) {
+	l, p, err := c.local(path)
+	if err != nil {
 		return nil, err
 	}
 	answer, agreed, err := c.session.Answer(l)
@@ -61,7 +103,7 @@ func (c *Call) Answer(body []byte, path int) ([]byte, error) {
 		c.session.Withdraw()
 		return nil, err
 	}
-	return answer, errors.Join(c.start(p), c.agree(agreed))
+	return answer, errors.Join(c.start(p, to), c.agree(agreed))
 }
 
 // Accept takes the answer to the last offer, and media flows as agreed from then on.

@@ -162,6 +162,9 @@ func tryPair(at netip.AddrPort, device string) (*pair, error) {
 	return &pair{rtp: rtp, rtcp: rtcp}, nil
 }
 
+// reaches reports whether an address is of the family of the path.
+func (p *pair) reaches(a netip.Addr) bool { return p.rtp.local.Addr().Is4() == a.Unmap().Is4() }
+
 func (p *pair) close() {
 	_ = p.rtp.conn.Close()
 	_ = p.rtcp.conn.Close()
