@@ -17,15 +17,12 @@ type Handoff struct {
 	// or the time since the last, if that is longer.
 	Gap                time.Duration
 	GapBegan, GapEnded time.Time
-	// Lost are the packets that are missing among those that came since.
+	// Lost are the packets that have not come of those behind the newest at the mark.
 	Lost int64
 }
 
 // handoff follows a move.
-type handoff struct {
-	Handoff
-	lost int64 // before the mark
-}
+type handoff struct{ Handoff }
 
 // attention is how long after the mark a gap is the move's.
 const attention = 10 * time.Second
@@ -33,7 +30,8 @@ const attention = 10 * time.Second
 // Mark says that a move begins: the address in use is lost, or another is better. What it
 // costs is in [Stream.Handoff].
 func (s *Stream) Mark(now time.Time) {
-	s.handoff = handoff{Handoff: Handoff{Marked: now, LastBefore: s.in.since}, lost: s.in.sequence.lost()}
+	s.handoff = handoff{Handoff{Marked: now, LastBefore: s.in.since}}
+	s.in.sequence.sinceHere()
 }
 
 // Handoff is what the last move has cost so far.
@@ -42,7 +40,7 @@ func (s *Stream) Handoff(now time.Time) Handoff {
 	if h.Marked.IsZero() {
 		return h
 	}
-	h.Lost = s.in.sequence.lost() - s.handoff.lost
+	h.Lost = s.in.sequence.lostSince()
 	if since := s.in.since; !since.IsZero() && now.Sub(h.Marked) < attention && now.Sub(since) > h.Gap {
 		h.Gap, h.GapBegan, h.GapEnded = now.Sub(since), since, time.Time{}
 	}

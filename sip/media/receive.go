@@ -3,6 +3,7 @@
 package media
 
 import (
+	"math"
 	"net/netip"
 	"time"
 
@@ -53,7 +54,7 @@ func (s *Stream) handleMedia(path int, from netip.AddrPort, b []byte, now time.T
 	}
 	var a arrival
 	if drop == dropNone {
-		a, drop = s.count(h.SequenceNumber, isNew, out)
+		a, drop = s.count(h.SequenceNumber, isNew, now, out)
 	}
 	if drop != dropNone {
 		s.drops[drop]++
@@ -100,7 +101,7 @@ func (s *Stream) openBy(open func(by *sdes.Context, dst, packet []byte) ([]byte,
 }
 
 // count takes the number of a packet.
-func (s *Stream) count(number uint16, isNew bool, out *Output) (a arrival, drop Drop) {
+func (s *Stream) count(number uint16, isNew bool, now time.Time, out *Output) (a arrival, drop Drop) {
 	q := &s.in.sequence
 	begun := q.begun
 	if isNew {
@@ -108,7 +109,7 @@ func (s *Stream) count(number uint16, isNew bool, out *Output) (a arrival, drop 
 		s.in.timing.anew()
 		s.report.peerCame = time.Time{}
 	} else {
-		a = q.take(number)
+		a = q.take(number, max(maxDropout, s.in.allowed(now)))
 	}
 	if q.begun != begun {
 		s.listener.restart(out)
@@ -209,13 +210,17 @@ func (s *Stream) deliver(path int, h *rtp.Header, payload []byte, a arrival, now
 	}
 }
 
+// allowed is how far ahead the next number may be, by the time since the last.
+func (r *receiver) allowed(now time.Time) int {
+	return int(min(now.Sub(r.last)/Frame+slack, math.MaxInt16))
+}
+
 // plausible reports whether a packet from a new place continues what has come: its number is
 // ahead by no more than the time allows, and its timestamp is of about this time, unless it
 // is of a key that is pressed.
 func (r *receiver) plausible(h *rtp.Header, now time.Time) bool {
-	elapsed := now.Sub(r.last)
 	ahead := r.sequence.ahead(h.SequenceNumber)
-	if !r.sequence.started || ahead < 1 || ahead > min(int(elapsed/Frame)+slack, maxDropout) {
+	if !r.sequence.started || ahead < 1 || ahead > min(r.allowed(now), maxDropout) {
 		return false
 	}
 	return r.timing.near(h.Timestamp, now)

@@ -135,16 +135,17 @@ func TestSenderReport(t *testing.T) {
 func TestReportAfterRestart(t *testing.T) {
 	w := newWorld(t, nil)
 	var out Output
+	w.a.in.last = w.now
 	for n := range 1000 {
-		w.a.count(uint16(n), n == 0, &out)
+		w.a.count(uint16(n), n == 0, w.now, &out)
 	}
 	if b := w.a.block(w.now); b.FractionLost != 0 || b.TotalLost != 0 {
 		t.Errorf("before: %+v", b)
 	}
-	w.a.count(20000, false, &out)
+	w.a.count(20000, false, w.now, &out)
 	for n := range 50 {
 		if n%5 != 1 {
-			w.a.count(uint16(20001+n), false, &out)
+			w.a.count(uint16(20001+n), false, w.now, &out)
 		}
 	}
 	if b := w.a.block(w.now); b.FractionLost != 10*256/50 || b.TotalLost != 10 {

@@ -4,7 +4,7 @@ package media
 
 // Limits of sequence numbers (RFC 3550 appendix A.1).
 const (
-	// maxDropout is how far ahead a packet may be of the last.
+	// maxDropout is how far ahead a packet may be of the last, unless more have had the time to be lost.
 	maxDropout = 3000
 	// window is how far behind one may be and still be told from one that came before.
 	window = 1024
@@ -29,6 +29,10 @@ type sequence struct {
 	begun int // how often the source has begun
 	// What was expected and came before the source began anew.
 	pastExpected, pastUnique, pastReceived uint64
+	// since is the highest number at the last mark; came are those above it that have come, and pastSince how many were
+	// expected above it before the source began anew.
+	since           int64
+	came, pastSince uint64
 }
 
 // arrival is what a number turns out to be.
@@ -46,15 +50,15 @@ const noBad = 1 << 16
 // ahead is how far a number is ahead of the highest, without regard to turns.
 func (q *sequence) ahead(number uint16) int { return int(int16(number - uint16(q.highest))) }
 
-// take takes the number of a packet.
-func (q *sequence) take(number uint16) arrival {
+// take takes the number of a packet, which may be so far ahead: maxDropout, or what the time allows.
+func (q *sequence) take(number uint16, dropout int) arrival {
 	if !q.started {
 		q.begin(number)
 		return arrivalNext
 	}
 	ahead := q.ahead(number)
 	at := q.highest + int64(ahead)
-	far := ahead > maxDropout || ahead <= -window
+	far := ahead > dropout || ahead <= -window
 	again := !far && ahead <= 0 && q.has(at)
 	switch {
 	case far:
@@ -101,12 +105,15 @@ func (q *sequence) jumps(number uint16, enough int) bool {
 
 // begin starts with a number, after whatever was before.
 func (q *sequence) begin(number uint16) {
+	if q.started {
+		q.pastSince += uint64(q.highest - q.since)
+	}
 	q.pastExpected, q.pastUnique = q.expected(), q.pastUnique+q.unique
 	q.started, q.bad, q.run, q.unique, q.pastReceived = true, noBad, 0, 0, q.received
 	q.begun++
 	q.received++
 	q.first = int64(number)
-	q.highest = q.first
+	q.highest, q.since = q.first, q.first-1
 	q.seen = [window / 64]uint64{}
 	q.mark(q.first)
 }
@@ -123,7 +130,17 @@ func (q *sequence) has(at int64) bool { return q.seen[at>>6&(window/64-1)]>>(at&
 func (q *sequence) mark(at int64) {
 	q.seen[at>>6&(window/64-1)] |= 1 << (at & 63)
 	q.unique++
+	if at > q.since {
+		q.came++
+	}
 }
+
+// sinceHere has [sequence.lostSince] count from the highest number on. What is below it and under way comes late, if at all, and
+// says nothing of what is above.
+func (q *sequence) sinceHere() { q.since, q.came, q.pastSince = q.highest, 0, 0 }
+
+// lostSince is how many above the mark have not come.
+func (q *sequence) lostSince() int64 { return int64(q.pastSince) + q.highest - q.since - int64(q.came) }
 
 // expected is how many packets the source has sent, as far as is known.
 func (q *sequence) expected() uint64 {

@@ -23,7 +23,7 @@ func TestSequenceAgreesWithModel(t *testing.T) {
 	reordered, doubled := 0, 0
 	highest := -1
 	take := func(n int) {
-		a := q.take(uint16(n + 65000))
+		a := q.take(uint16(n+65000), maxDropout)
 		switch {
 		case n <= highest-window:
 			if a != arrivalJump {
@@ -87,7 +87,7 @@ func TestSequenceLimits(t *testing.T) {
 	for _, tt := range tests {
 		var q sequence
 		for i, n := range tt.numbers {
-			if got := q.take(n); got != tt.want[i] {
+			if got := q.take(n, maxDropout); got != tt.want[i] {
 				t.Errorf("%s: number %d is %d, want %d", tt.name, n, got, tt.want[i])
 			}
 		}
@@ -104,10 +104,10 @@ func TestSequenceBeginsAgain(t *testing.T) {
 	}{{maxMisorder + misordered, misordered - 1}, {500, misordered - 1}, {window - 1, misordered - 1}, {maxMisorder, maxMisorder + 1}} {
 		var q sequence
 		for n := range 2000 {
-			q.take(uint16(n))
+			q.take(uint16(n), maxDropout)
 		}
 		refused := 0
-		for n := 1999 - tt.behind; q.take(uint16(n)) == arrivalDuplicate; n++ {
+		for n := 1999 - tt.behind; q.take(uint16(n), maxDropout) == arrivalDuplicate; n++ {
 			refused++
 		}
 		if refused != tt.refused {

@@ -52,7 +52,8 @@ type Stats struct {
 	Sent, SentOctets, KeptAlive, Skipped, Reports uint64
 	// Of what came: packets, octets, and reports.
 	Received, ReceivedOctets, ReceivedReports uint64
-	// Lost never came; by the numbers, exactly. Reordered came behind later ones. Late came
+	// Lost never came; by the numbers, exactly, but for a gap of more than 32,767 (eleven minutes), or one whose numbers
+	// the time does not explain: there the source has begun again, as far as shows. Reordered came behind later ones. Late came
 	// more than 100 ms later than others. Leaps are timestamps that jumped.
 	Lost                   int64
 	Reordered, Late, Leaps uint64
