@@ -31,6 +31,7 @@ var (
 	ErrLinked    = errors.New("it is a secondary context: name its primary one")
 	ErrSecondary = errors.New("GTPv0 has no secondary contexts: close them first")
 	ErrVersion   = errors.New("GTPv0 has no such procedure")
+	ErrRetired   = errors.New("the SGSN ends")
 )
 
 // Attach opens a context (TS 29.060 section 7.3.1, TS 09.60 section 7.5.1). What becomes of
@@ -44,6 +45,8 @@ func (e *Engine) Attach(a *Attachment, now time.Time, out *Output) (gtp.TID, err
 		w.QoS = bestEffort
 	}
 	switch {
+	case e.retired:
+		return gtp.TID{}, ErrRetired
 	case len(e.contexts) >= e.set.MaxContexts:
 		return gtp.TID{}, ErrFull
 	case w.Local < 0 || w.Local >= len(e.set.Addresses):
@@ -274,6 +277,8 @@ func (s *session) sources() (list []source) {
 func (e *Engine) AttachSecondary(primary gtp.TID, nsapi uint8, tft []byte, qos gtp.QoS, now time.Time, out *Output) (gtp.TID, error) {
 	p := e.contexts[primary]
 	switch {
+	case e.retired:
+		return gtp.TID{}, ErrRetired
 	case p == nil:
 		return gtp.TID{}, ErrUnknown
 	case p.session.version() == gtp.V0:

@@ -95,7 +95,7 @@ func (e *Engine) end(c *PDPContext, why Reason, cause gtp.Cause, took time.Durat
 	s, m := c.session, c.session.moved
 	e.remove(c)
 	e.speak(s, m, now, out)
-	if s.again != nil && len(s.contexts) == 0 {
+	if s.again != nil && len(s.contexts) == 0 && !e.retired {
 		if _, err := e.Attach(s.again, now, out); err != nil {
 			about.Reason = ReasonRefused
 			e.tell(about, out)
@@ -150,6 +150,15 @@ func (e *Engine) forget(c *PDPContext) {
 		delete(e.data, c.earlier.id)
 	}
 	c.earlier = tunnel{}
+}
+
+// Retire closes all contexts, as an SGSN does that ends in good order, and has none opened any more.
+func (e *Engine) Retire(now time.Time, out *Output) {
+	e.retired = true
+	e.load.stop(e, ErrRetired)
+	for _, key := range e.Keys() {
+		_ = e.Detach(key, true, now, out) // those that go with another one are busy
+	}
 }
 
 // Abandon forgets all contexts without a word to their GGSNs, as an SGSN does that fails.

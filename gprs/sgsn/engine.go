@@ -39,6 +39,7 @@ type Engine struct {
 	indications *ratelimit.PerSource // what may be sent for packets that no one asked for
 	misdeeds    misdeeds
 	load        *Load // nil: none
+	retired     bool
 	stats       Stats
 	drops       [numDrops]uint64
 	faults      [gtp.NumFaults]uint64

@@ -99,10 +99,10 @@ func (e *Engine) StartLoad(s LoadSettings, done func(LoadReport), now time.Time,
 	return nil
 }
 
-// take counts an event of the load. It reports whether it was one.
+// take counts an event of the load. It reports whether it was one, also of a load that is over.
 func (l *Load) take(about *Event) bool {
 	if l == nil || about.Link != LoadLink {
-		return false
+		return about.Link == LoadLink
 	}
 	switch about.Kind {
 	case Attached:
@@ -210,6 +210,21 @@ func (l *Load) turn(e *Engine, now time.Time, out *Output) {
 		l.fill(e, now, out)
 		return
 	}
+	l.finish(e)
+}
+
+// stop ends a load before its time.
+func (l *Load) stop(e *Engine, why error) {
+	if l == nil {
+		return
+	}
+	e.timers.Stop(&l.pace)
+	l.failed = why
+	l.finish(e)
+}
+
+// finish reports.
+func (l *Load) finish(e *Engine) {
 	e.load = nil
 	report := LoadReport{Creates: l.phases[0], Deletes: l.phases[1]}
 	if l.failed != nil {
