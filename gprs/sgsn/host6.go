@@ -22,6 +22,9 @@ const (
 	maxNAT64             = 4
 )
 
+// RouterTime is how long an open context of IPv6 waits for a router before [NoRouter] is told.
+const RouterTime = maxSolicitations * solicitationInterval
+
 // twoHours is how much of a valid lifetime a router cannot take away, unless it was less
 // (RFC 4862 section 5.5.3 e).
 const twoHours = 2 * time.Hour

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
@@ -62,72 +61,9 @@ func (s *SGSN) happened(e sgsn.Event) {
 		}
 	}
 	s.tell(got)
-	if again := there && (e.Kind == sgsn.Ended || e.Kind == sgsn.Refused); done(got) && !again { // elsewhere, or by GTPv0
+	if again := there && gone(e.Kind); !again { // elsewhere, or by GTPv0
 		s.wake(got)
 	}
-}
-
-// done reports whether an event ends what an order waits for: a terminal of IPv6 has all that it
-// needs when a router has advertised.
-func done(got outcome) bool {
-	switch got.event.Kind {
-	case sgsn.Attached:
-		return got.info.Linked != 0 || !got.info.LinkLocal.IsValid()
-	case sgsn.Changed:
-		return false
-	}
-	return true
-}
-
-// await returns where the outcome of an order about a context is told.
-func (s *SGSN) await(key gtp.TID) chan outcome {
-	told := make(chan outcome, 1)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.awaited[key] = append(s.awaited[key], told)
-	return told
-}
-
-// wake tells an outcome to those who wait.
-func (s *SGSN) wake(got outcome) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, told := range s.awaited[got.event.Key] {
-		told <- got
-	}
-	delete(s.awaited, got.event.Key)
-}
-
-// unawait gives up waiting.
-func (s *SGSN) unawait(key gtp.TID, told chan outcome) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	left := slices.DeleteFunc(s.awaited[key], func(c chan outcome) bool { return c == told })
-	if s.awaited[key] = left; len(left) == 0 {
-		delete(s.awaited, key)
-	}
-}
-
-// order has the engine do something about a context, and waits for what becomes of it.
-func (s *SGSN) order(key gtp.TID, within time.Duration, do func(now time.Time, out *sgsn.Output) error) (outcome, error) {
-	told := s.await(key)
-	defer s.unawait(key, told)
-	var err error
-	s.loop.Do(func(now time.Time, out *sgsn.Output) { err = do(now, out) })
-	if err != nil {
-		return outcome{}, err
-	}
-	timer := time.NewTimer(within)
-	defer timer.Stop()
-	select {
-	case got := <-told:
-		return got, nil
-	case <-timer.C:
-		return outcome{}, errors.New("the GGSN has not answered yet: isthmus sgsn contexts shows what becomes of it")
-	case <-s.ends:
-	case <-s.ctx.Done():
-	}
-	return outcome{}, errors.New("the instance ends")
 }
 
 // refusal is the error of an event that is none of success.

@@ -3,6 +3,7 @@
 package sgsnrole
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -27,6 +28,8 @@ type ggsn struct {
 	silent  bool
 	refuse  gtp.Cause // 0: nothing
 	old     bool      // it speaks GTPv0 alone
+	lost    int       // advertisements that it does not send
+	mtu     uint32    // that it advertises; 0: 1380
 	next    uint32
 	control uint32          // of the SGSN, of the last primary context
 	users   map[uint32]user // by our tunnel identifiers of the user plane
@@ -184,7 +187,11 @@ func (g *ggsn) reflect(conn *net.UDPConn, h *gtp.Header) {
 		swap(ip[12:], 4)
 		swap(ip[20:], 2)
 	} else if p := packet.IPv6(ip); p.NextHeader() == packet.ProtoICMPv6 && p[40] == packet.ICMPv6RouterSolicitation {
-		ip = advertisement(byte(id-0x100) / 2)
+		if g.lost > 0 {
+			g.lost--
+			return
+		}
+		ip = advertisement(byte(id-0x100)/2, cmp.Or(g.mtu, 1380))
 	} else {
 		swap(ip[8:], 16)
 		swap(ip[40:], 2)
@@ -208,13 +215,13 @@ func swap(b []byte, size int) {
 	}
 }
 
-// advertisement is that of the n-th terminal's router, with an MTU of 1380 bytes.
-func advertisement(n byte) []byte {
+// advertisement is that of the n-th terminal's router, with an MTU.
+func advertisement(n byte, mtu uint32) []byte {
 	body := binary.BigEndian.AppendUint16([]byte{64, 0}, 9000)
 	body = append(body, make([]byte, 8)...)
 	body = append(body, 3, 4, 64, 0x40, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0)
 	body = append(body, 0x20, 1, 0x0d, 0xb8, 0, 6, 0, n, 0, 0, 0, 0, 0, 0, 0, 0)
-	body = binary.BigEndian.AppendUint32(append(body, 5, 1, 0, 0), 1380)
+	body = binary.BigEndian.AppendUint32(append(body, 5, 1, 0, 0), mtu)
 	body = append(body, 25, 3, 0, 0, 0, 0, 2, 88, 0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x53)
 	return packet.AppendICMPv6(nil, netip.MustParseAddr("fe80::1"), packet.AllNodes, 255, packet.ICMPv6RouterAdvert, 0, body)
 }

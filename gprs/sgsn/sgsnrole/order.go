@@ -27,11 +27,8 @@ var questions = []role.Question{
 	role.Follow("load", (*SGSN).loadOrder),
 }
 
-// orderTime bounds how long an order waits, within what the command line waits for it.
-const orderTime = 9 * time.Second
-
 // attach opens a context, with the terminal that it is for.
-func (s *SGSN) attach(w want, within time.Duration) (outcome, error) {
+func (s *SGSN) attach(w want, within allowed) (outcome, error) {
 	key := gtp.MakeTID(w.IMSI, w.NSAPI)
 	t, err := s.occupy(&w, key)
 	if err != nil {
@@ -42,7 +39,7 @@ func (s *SGSN) attach(w want, within time.Duration) (outcome, error) {
 	}
 	w.Link = t.link
 	var refused error
-	got, err := s.order(key, within, func(now time.Time, out *sgsn.Output) error {
+	got, err := s.order(key, opening, within, func(now time.Time, out *sgsn.Output) error {
 		_, refused = s.engine.Attach(&w.Attachment, now, out)
 		return refused
 	})
@@ -52,11 +49,11 @@ func (s *SGSN) attach(w want, within time.Duration) (outcome, error) {
 	return got, err
 }
 
-// serving refuses orders while the instance starts.
+// serving refuses orders while the instance starts, and while it ends.
 func (s *SGSN) serving() error {
 	select {
 	case <-s.ready:
-		return nil
+		return s.ending()
 	default:
 		return errors.New("the SGSN is starting: try again")
 	}
@@ -90,9 +87,6 @@ func (s *SGSN) place(text string) (int, error) {
 
 // did is the answer to an order with an outcome.
 func did(got outcome, err error) (Done, error) {
-	if err == nil {
-		err = refusal(got.event)
-	}
 	if err != nil {
 		return Done{}, err
 	}
@@ -123,12 +117,12 @@ func (w Which) key() (gtp.TID, error) {
 }
 
 // about has the engine do something about a context, and waits for what becomes of it.
-func (s *SGSN) about(w Which, do func(key gtp.TID, now time.Time, out *sgsn.Output) error) (Done, error) {
+func (s *SGSN) about(w Which, g goal, do func(key gtp.TID, now time.Time, out *sgsn.Output) error) (Done, error) {
 	key, err := w.key()
 	if err = errors.Join(s.serving(), err); err != nil {
 		return Done{}, err
 	}
-	return did(s.order(key, orderTime, func(now time.Time, out *sgsn.Output) error { return do(key, now, out) }))
+	return did(s.order(key, g, orderTime, func(now time.Time, out *sgsn.Output) error { return do(key, now, out) }))
 }
 
 // Detached are the arguments of detach.
@@ -139,7 +133,7 @@ type Detached struct {
 }
 
 func (s *SGSN) detachOrder(a Detached) (Done, error) {
-	return s.about(a.Which, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
+	return s.about(a.Which, closing, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
 		i, _ := s.engine.Context(key)
 		return s.engine.Detach(key, a.Teardown || i.Linked == 0 && !a.Alone, now, out)
 	})
@@ -151,7 +145,7 @@ type Undelegated struct {
 }
 
 func (s *SGSN) undelegateOrder(a Undelegated) (Done, error) {
-	return s.about(a.Which, s.engine.Undelegate)
+	return s.about(a.Which, settling, s.engine.Undelegate)
 }
 
 // MovedTo are the arguments of move.
@@ -180,7 +174,7 @@ func (s *SGSN) moveOrder(a MovedTo) (done Done, err error) {
 		if fault != nil {
 			return done, fault.Err()
 		}
-		return s.about(a.Which, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
+		return s.about(a.Which, opening, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
 			return s.engine.Reattach(key, ggsn, now, out)
 		})
 	}
@@ -190,7 +184,7 @@ func (s *SGSN) moveOrder(a MovedTo) (done Done, err error) {
 			return done, err
 		}
 	}
-	return s.about(a.Which, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
+	return s.about(a.Which, moving, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
 		i, there := s.engine.Context(key)
 		if !there {
 			return sgsn.ErrUnknown
@@ -213,7 +207,7 @@ type Changed struct {
 }
 
 func (s *SGSN) updateOrder(a Changed) (Done, error) {
-	return s.about(a.Which, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
+	return s.about(a.Which, updating, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
 		i, ok := s.engine.Context(key)
 		if !ok {
 			return sgsn.ErrUnknown

@@ -80,7 +80,7 @@ func (s *SGSN) secondaryOrder(a Linked) (Done, error) {
 	key := gtp.MakeTID(i.IMSI, a.As)
 	t := s.joined(i.Link, key)
 	var refused error
-	got, err := s.order(key, orderTime, func(now time.Time, out *sgsn.Output) error {
+	got, err := s.order(key, opening, orderTime, func(now time.Time, out *sgsn.Output) error {
 		_, refused = s.engine.AttachSecondary(primary, a.As, tft, a.change(i.QoS), now, out)
 		return refused
 	})

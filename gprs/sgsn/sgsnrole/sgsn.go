@@ -55,7 +55,8 @@ type SGSN struct {
 	mu        sync.Mutex // guards what follows, and udp while it grows
 	events    []sgsn.Event
 	terminals []*terminal // by their links; nil: the place is free
-	awaited   map[gtp.TID][]chan outcome
+	closed    bool        // there are to be none any more
+	awaited   map[gtp.TID][]*waiter
 	report    *sgsn.LoadReport // of the last load
 	loading   bool
 }
@@ -74,7 +75,7 @@ func New(cfg Settings, log *slog.Logger) (*SGSN, error) {
 	}
 	s := &SGSN{
 		cfg: cfg, log: log, ready: make(chan struct{}), engine: engine,
-		news: make(chan struct{}, 1), awaited: map[gtp.TID][]chan outcome{}, told: map[gtp.TID]string{},
+		news: make(chan struct{}, 1), awaited: map[gtp.TID][]*waiter{}, told: map[gtp.TID]string{},
 	}
 	s.addresses.Without = "GGSNs do not reach it"
 	s.loop.Engine = engine
@@ -184,11 +185,10 @@ func (s *SGSN) start() error {
 	if !ok || err != nil {
 		return err
 	}
-	got, err := s.attach(w, s.answerTime())
-	if err != nil {
+	if _, err := s.attach(w, allowed{s.answerTime(), sgsn.RouterTime + time.Second}); err != nil {
 		return fmt.Errorf("the terminal %s cannot be attached: %w", w.IMSI, err)
 	}
-	return refusal(got.event)
+	return nil
 }
 
 // answerTime is how long a GGSN may take for an answer, by each version that it is asked by.
@@ -205,12 +205,8 @@ const maxLeave = 5 * time.Second
 
 // detachAll closes all contexts, and waits for the answers.
 func (s *SGSN) detachAll() {
-	s.loop.Do(func(now time.Time, out *sgsn.Output) {
-		for _, key := range s.engine.Keys() {
-			_ = s.engine.Detach(key, true, now, out) // those that go with another one are busy
-		}
-	})
 	end := time.Now().Add(min(s.answerTime(), maxLeave))
+	s.loop.Do(s.engine.Retire)
 	for time.Now().Before(end) && s.ctx.Err() == nil && s.contexts() > 0 {
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -47,6 +47,9 @@ type terminal struct {
 func (s *SGSN) occupy(w *want, key gtp.TID) (t *terminal, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return nil, sgsn.ErrRetired
+	}
 	free := slices.Index(s.terminals, nil)
 	for _, other := range s.terminals {
 		switch {
@@ -123,7 +126,7 @@ func (s *SGSN) vacate(t *terminal, key gtp.TID) error {
 func (s *SGSN) closeTerminals() error {
 	s.mu.Lock()
 	all := s.terminals
-	s.terminals = nil
+	s.terminals, s.closed = nil, true
 	s.mu.Unlock()
 	var errs []error
 	for link, t := range all {
