@@ -145,14 +145,13 @@ func (s *Stream) collide(from netip.AddrPort, now time.Time, out *Output) {
 func (s *Stream) arrived(path int, a arrival, now time.Time, out *Output) {
 	in := &s.in
 	tell := func(k EventKind) { out.Events = append(out.Events, Event{Kind: k, Path: path}) }
-	if !in.began {
-		in.began = true
+	switch {
+	case !in.began:
 		tell(MediaBegan)
-	}
-	if in.lost {
-		in.lost = false
+	case in.lost:
 		tell(MediaBack)
 	}
+	in.began, in.lost = true, false
 	if path == s.out.path && !in.pathHeard {
 		in.pathHeard = true
 		tell(PathHeard)
@@ -173,7 +172,7 @@ func (r *receiver) pause(now time.Time) { r.since, r.quiet, r.lost = time.Time{}
 
 // silentAt is when media is lost; zero: it is not expected, or told already.
 func (r *receiver) silentAt(after time.Duration) time.Time {
-	if !r.wanted || !r.began || r.lost {
+	if !r.wanted || r.lost {
 		return time.Time{}
 	}
 	return r.quiet.Add(after)

@@ -4,6 +4,7 @@ package media
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"time"
 
@@ -194,6 +195,36 @@ func TestMediaLost(t *testing.T) {
 	w.run(time.Minute)
 	if len(w.a.happened()) != len(want) {
 		t.Errorf("events %v", w.a.happened())
+	}
+}
+
+// TestMediaNeverBegins has nothing come from the first packet on, as behind a NAT that lets none through: that is told
+// once, from when media was agreed on, and what comes in the end is a beginning.
+func TestMediaNeverBegins(t *testing.T) {
+	w := newWorld(t, nil)
+	w.run(time.Minute) // it rings
+	if got := w.a.happened(); len(got) != 0 {
+		t.Errorf("events %v before the answer", got)
+	}
+	w.lose = func(int, bool, bool, []byte) bool { return true }
+	w.connect()
+	w.run(4 * time.Second)
+	if got := w.a.happened(); len(got) != 0 {
+		t.Errorf("events %v at once", got)
+	}
+	w.run(time.Minute)
+	w.lose = func(int, bool, bool, []byte) bool { return false }
+	w.run(time.Second)
+	if got := w.a.happened(); !slices.Equal(got, []EventKind{MediaLost, MediaBegan, PathHeard}) {
+		t.Errorf("events %v", got)
+	}
+	held := w.agreed(w.b, 0)
+	held.Receive = false
+	w = newWorld(t, nil)
+	w.agree(w.a, held)
+	w.run(time.Minute)
+	if got := w.a.happened(); len(got) != 0 {
+		t.Errorf("events %v of a call that is to hear nothing", got)
 	}
 }
 
