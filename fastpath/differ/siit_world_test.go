@@ -93,7 +93,7 @@ func (c *siitChoice) programs(tunnel int) siitbpf.Settings {
 	s := siitbpf.Settings{
 		Pool4: c.pool4, Mappings: c.mappings, SimpleHairpin: t.Hairpin == translate.HairpinSimple,
 		MTU4: c.settings.MTU4, MTU6: c.settings.MTU6, LowestMTU: t.LowestIPv6MTU,
-		ZeroClass: t.ZeroTrafficClass, FixedTOS: t.FixedTOS, TOS: t.TOS,
+		ZeroClass: t.ZeroTrafficClass, FixedTOS: t.FixedTOS, TOS: t.TOS, Unsummed: t.UDPZeroChecksum != translate.ZeroChecksumDrop,
 		Tunnel: tunnel, PuntRate: c.rate, PuntShare: c.rate / 2,
 	}
 	for _, p := range t.Prefixes {

@@ -40,6 +40,7 @@ var nat64Reasons = fastpath.Reasons{FirstPunt: int(nat64ReasonREASON_ASLEEP), Fi
 
 	nat64ReasonREASON_HOP_LIMIT:   "hop_limit_exceeded",
 	nat64ReasonREASON_TOO_BIG:     "too_big",
+	nat64ReasonREASON_TO_BE_CUT:   "to_be_cut",
 	nat64ReasonREASON_NO_NEXT_HOP: "no_next_hop",
 	nat64ReasonREASON_OFFLOAD:     "offload",
 	nat64ReasonREASON_NO_ROOM:     "no_room",

@@ -152,37 +152,49 @@ func (w *siitWorld) equalOrPunt(t *testing.T, out, ip []byte) {
 	}
 }
 
-// A flood of what the programs leave does not reach the engine whole.
+// A flood of what the programs leave does not reach the engine whole. Traffic that is like any
+// other does: so what is to be cut, and without a checksum where the engine translates that.
 func TestSIITPuntLimit(t *testing.T) {
-	w := newSIITWorld(t, func(c *siitChoice) { c.rate = 1 }) // one in 67 ms
-	f := siitUsual(packet.ProtoUDP)
-	for _, tt := range []struct {
-		ip     []byte
-		reason string
-		all    bool
-	}{
-		{translatebpftest.Put(6, 132)(w.packet6(f, 40)), "next_header", true},
-		{translatebpftest.Header(6, 0x20)(w.packet4(f, 40)), "fragment", true},
-		{translatebpftest.Put(7, 1)(w.packet6(f, 40)), "hop_limit_exceeded", false},
-		{translatebpftest.Header(8, 1)(w.packet4(f, 40)), "hop_limit_exceeded", false},
-		{translatebpftest.To6("2001:db8:64::192.0.2.147")(w.packet6(f, 40)), "hairpin", true},
-	} {
-		for _, at := range runtest.Hooks {
-			const n = 300
-			dropped := 0
-			for range n {
-				if verdict, _ := w.translateAt(t, at, w.Frame(tt.ip)); verdict == fastpath.Drop {
-					dropped++
-				}
-			}
-			news := w.counted(t)
-			if news[tt.reason]+news["punt_limit"] != n || news["punt_limit"] != uint64(dropped) {
-				t.Errorf("%s: %v, %d dropped", at, news, dropped)
-			}
-			if tt.all != (dropped == 0) {
-				t.Errorf("%s of %s: %d of %d were dropped", at, tt.reason, dropped, n)
+	for _, mode := range []translate.ZeroChecksum{translate.ZeroChecksumDrop, translate.ZeroChecksumCompute} {
+		w := newSIITWorld(t, func(c *siitChoice) { c.rate, c.engine.Translate.UDPZeroChecksum = 1, mode }) // one in 67 ms
+		f := siitUsual(packet.ProtoUDP)
+		for _, tt := range []struct {
+			ip     []byte
+			reason string
+			all    bool
+		}{
+			{translatebpftest.Put(6, 132)(w.packet6(f, 40)), "next_header", true},
+			{translatebpftest.Header(6, 0x20)(w.packet4(f, 40)), "fragment", true},
+			{translatebpftest.Put(7, 1)(w.packet6(f, 40)), "hop_limit_exceeded", false},
+			{translatebpftest.Header(8, 1)(w.packet4(f, 40)), "hop_limit_exceeded", false},
+			{translatebpftest.To6("2001:db8:64::192.0.2.147")(w.packet6(f, 40)), "hairpin", true},
+			{translatebpftest.Header(6, 0)(w.packet4(f, 1300)), "to_be_cut", true},
+			{translatebpftest.Header(6, 0x40)(w.packet4(f, 1470)), "too_big", false},
+			{translatebpftest.Put(26, 0, 0)(w.packet4(f, 40)), "udp_zero_checksum", mode == translate.ZeroChecksumCompute},
+		} {
+			for _, at := range runtest.Hooks {
+				w.flood(t, at, tt.ip, tt.reason, tt.all)
 			}
 		}
+	}
+}
+
+// flood has programs leave a packet many times, all of them or not.
+func (w *siitWorld) flood(t *testing.T, at runtest.Hook, ip []byte, reason string, all bool) {
+	t.Helper()
+	const n = 300
+	dropped := 0
+	for range n {
+		if verdict, _ := w.translateAt(t, at, w.Frame(ip)); verdict == fastpath.Drop {
+			dropped++
+		}
+	}
+	news := w.counted(t)
+	if news[reason]+news["punt_limit"] != n || news["punt_limit"] != uint64(dropped) {
+		t.Errorf("%s: %v, %d dropped", at, news, dropped)
+	}
+	if all != (dropped == 0) {
+		t.Errorf("%s of %s: %d of %d were dropped", at, reason, dropped, n)
 	}
 }
 

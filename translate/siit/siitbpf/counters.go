@@ -40,6 +40,7 @@ var siitReasons = fastpath.Reasons{FirstPunt: int(siitReasonREASON_ASLEEP), Firs
 
 	siitReasonREASON_HOP_LIMIT:   "hop_limit_exceeded",
 	siitReasonREASON_TOO_BIG:     "too_big",
+	siitReasonREASON_TO_BE_CUT:   "to_be_cut",
 	siitReasonREASON_NO_NEXT_HOP: "no_next_hop",
 	siitReasonREASON_OFFLOAD:     "offload",
 	siitReasonREASON_NO_ROOM:     "no_room",

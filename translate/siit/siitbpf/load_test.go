@@ -24,6 +24,7 @@ func TestSIITConstants(t *testing.T) {
 	fastpathtest.Defines(t, "bpf/siit_settings.h", []string{
 		fmt.Sprintf("FLAG_ZERO_CLASS %d ", siitFlagZeroClass), fmt.Sprintf("FLAG_FIXED_TOS %d ", siitFlagFixedTOS),
 		fmt.Sprintf("FLAG_SIMPLE %d ", siitFlagSimple), fmt.Sprintf("FLAG_MAPPED_IN_POOL6 %d ", siitFlagMappedInPool6),
+		fmt.Sprintf("FLAG_UNSUMMED %d ", siitFlagUnsummed),
 		fmt.Sprintf("MAX_POOL4 %d\n", translatebpf.MaxPool4),
 	})
 }
@@ -241,11 +242,11 @@ func TestSIITFills(t *testing.T) {
 			{IPv4: netip.MustParsePrefix("192.0.2.1/32"), IPv6: netip.MustParsePrefix("2001:db8:64::1/128")},
 			{IPv4: netip.MustParsePrefix("192.0.2.2/32"), IPv6: netip.MustParsePrefix("2001:db8:1::/64")},
 		},
-		SimpleHairpin: true, MTU6: 1500, FixedTOS: true, TOS: 7, Tunnel: 5, Source4: netip.MustParseAddr("192.0.2.9"), PuntRate: 1000,
+		SimpleHairpin: true, MTU6: 1500, FixedTOS: true, TOS: 7, Unsummed: true, Tunnel: 5, Source4: netip.MustParseAddr("192.0.2.9"), PuntRate: 1000,
 	}
 	var c siitSiitSettings
 	n.fill(&c)
-	if c.Flags != siitFlagFixedTOS|siitFlagSimple|siitFlagMappedInPool6 || c.Tos != 7 || c.Tun != 5 || c.LowestMtu != 1280 ||
+	if c.Flags != siitFlagFixedTOS|siitFlagSimple|siitFlagMappedInPool6|siitFlagUnsummed || c.Tos != 7 || c.Tun != 5 || c.LowestMtu != 1280 ||
 		c.Mtu4 != ^uint32(0) || c.Mtu6 != 1500 || c.Pool6Count != 1 || c.Pool6[0].Flags != translatebpf.Strict || c.PuntTotal != 67 || c.PuntSource != 0 {
 		t.Errorf("flags %x, TOS %d, device %d, MTUs %d, %d, %d, %d prefixes, the first %+v, punts %d, %d",
 			c.Flags, c.Tos, c.Tun, c.LowestMtu, c.Mtu4, c.Mtu6, c.Pool6Count, c.Pool6[0], c.PuntTotal, c.PuntSource)

@@ -214,7 +214,7 @@ func TestSIITLeaves(t *testing.T) {
 		{Name: "back into pool6", Packet: w.packet4(udp, 40), Change: translatebpftest.To4("192.0.2.132"), Want: "no_next_hop"},
 		{Name: "too big for the link", Packet: w.packet6(slim4, 1000), Change: nil, Want: "too_big"},
 		{Name: "too big for the IPv6 link", Packet: w.packet4(slim6, 1280), Change: nil, Want: "too_big"},
-		{Name: "too big for IPv6 without DF", Packet: w.packet4(udp, 1241), Change: translatebpftest.Header(6, 0), Want: "too_big"},
+		{Name: "too big for IPv6 without DF", Packet: w.packet4(udp, 1241), Change: translatebpftest.Header(6, 0), Want: "to_be_cut"},
 	}...))
 }
 
@@ -289,9 +289,9 @@ func TestSIITSettings(t *testing.T) {
 		{"without DF up to the lowest MTU", func(c *siitChoice) { c.engine.Translate.LowestIPv6MTU = 1400 },
 			func() []byte { return noDF(w.packet4(udp, 1360)) }, "to6_forwarded"},
 		{"without DF above it", func(c *siitChoice) { c.engine.Translate.LowestIPv6MTU = 1400 },
-			func() []byte { return noDF(w.packet4(udp, 1361)) }, "too_big"},
+			func() []byte { return noDF(w.packet4(udp, 1361)) }, "to_be_cut"},
 		{"without DF above the MTU, below the lowest", func(c *siitChoice) { c.engine.Translate.LowestIPv6MTU, c.engine.MTU6 = 1500, 1300 },
-			func() []byte { return noDF(w.packet4(udp, 1261)) }, "too_big"},
+			func() []byte { return noDF(w.packet4(udp, 1261)) }, "to_be_cut"},
 		{"source of simple hairpinning", func(c *siitChoice) { c.engine.Translate.Hairpin = translate.HairpinSimple },
 			func() []byte { return translatebpftest.From4("192.0.2.147")(w.packet4(udp, 40)) }, "to6_forwarded"},
 		{"source without hairpinning", func(c *siitChoice) { c.engine.Translate.Hairpin = translate.HairpinOff },

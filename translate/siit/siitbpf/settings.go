@@ -37,6 +37,9 @@ type Settings struct {
 	// ZeroClass makes traffic classes 0; FixedTOS makes each TOS octet TOS.
 	ZeroClass, FixedTOS bool
 	TOS                 uint8
+	// Unsummed says that the engine translates UDP over IPv4 without a checksum, and so
+	// must get all of it (RFC 7915 section 4.5).
+	Unsummed bool
 	// Tunnel is the interface index of the translator's own device: routes are asked as
 	// if packets came from there.
 	Tunnel int
@@ -54,6 +57,7 @@ const (
 	siitFlagFixedTOS
 	siitFlagSimple
 	siitFlagMappedInPool6
+	siitFlagUnsummed
 )
 
 // dummyIPv4 is the source that a translator has who has none (RFC 7600 section 4.5).
@@ -139,7 +143,7 @@ func (s *Settings) source() netip.Addr {
 }
 
 func (s *Settings) flags() (flags uint32) {
-	for i, set := range []bool{s.ZeroClass, s.FixedTOS, s.SimpleHairpin, s.mappedInPool6()} {
+	for i, set := range []bool{s.ZeroClass, s.FixedTOS, s.SimpleHairpin, s.mappedInPool6(), s.Unsummed} {
 		if set {
 			flags |= 1 << i
 		}

@@ -121,12 +121,13 @@ const (
 	siitReasonREASON_HAIRPIN              siitReason = 15
 	siitReasonREASON_HOP_LIMIT            siitReason = 16
 	siitReasonREASON_TOO_BIG              siitReason = 17
-	siitReasonREASON_NO_NEXT_HOP          siitReason = 18
-	siitReasonREASON_OFFLOAD              siitReason = 19
-	siitReasonREASON_NO_ROOM              siitReason = 20
-	siitReasonREASON_BAD_HEADER_CHECKSUM  siitReason = 21
-	siitReasonREASON_PUNT_LIMIT           siitReason = 22
-	siitReasonREASON_COUNT                siitReason = 23
+	siitReasonREASON_TO_BE_CUT            siitReason = 18
+	siitReasonREASON_NO_NEXT_HOP          siitReason = 19
+	siitReasonREASON_OFFLOAD              siitReason = 20
+	siitReasonREASON_NO_ROOM              siitReason = 21
+	siitReasonREASON_BAD_HEADER_CHECKSUM  siitReason = 22
+	siitReasonREASON_PUNT_LIMIT           siitReason = 23
+	siitReasonREASON_COUNT                siitReason = 24
 )
 
 type siitSiitFeatures struct {

@@ -131,7 +131,7 @@ func (c *siitChoice) programs(tunnel int) siitbpf.Settings {
 	s := siitbpf.Settings{
 		Pool4: c.pool4, Mappings: c.mappings, SimpleHairpin: t.Hairpin == translate.HairpinSimple,
 		MTU4: c.engine.MTU4, MTU6: c.engine.MTU6, LowestMTU: t.LowestIPv6MTU,
-		ZeroClass: t.ZeroTrafficClass, FixedTOS: t.FixedTOS, TOS: t.TOS,
+		ZeroClass: t.ZeroTrafficClass, FixedTOS: t.FixedTOS, TOS: t.TOS, Unsummed: t.UDPZeroChecksum != translate.ZeroChecksumDrop,
 		Tunnel: tunnel, PuntRate: c.rate, PuntShare: c.rate,
 	}
 	for _, p := range t.Prefixes {

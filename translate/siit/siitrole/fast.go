@@ -142,7 +142,8 @@ func programs(cfg *Settings, mappings []translate.Mapping, tunnel int) siitbpf.S
 		Pool4: slices.Clone(cfg.Pool4), Mappings: mappings, SimpleHairpin: cfg.Hairpin == HairpinSimple,
 		MTU4: cfg.IPv4MTU, MTU6: cfg.IPv6MTU, LowestMTU: cfg.LowestIPv6MTU,
 		ZeroClass: cfg.TrafficClass != keys.Copied, FixedTOS: cfg.TOS != keys.Copied,
-		Tunnel: tunnel, PuntRate: gateway.PuntRate, PuntShare: gateway.PuntShare,
+		Unsummed: cfg.UDPZeroChecksum != keys.ZeroChecksumDrop,
+		Tunnel:   tunnel, PuntRate: gateway.PuntRate, PuntShare: gateway.PuntShare,
 	}
 	if p.FixedTOS {
 		p.TOS = uint8(cfg.TOS)

@@ -46,4 +46,10 @@ INLINE u32 largest6(const struct ip4 *p, u32 mtu)
 	return p->fragment & IPV4_DF || lowest > mtu ? mtu : lowest;
 }
 
+/*
+ * Why the engine gets what is larger than that: with DF to answer it, and there may be too many
+ * of these; without to cut it, as any other traffic (RFC 7915 section 4.1).
+ */
+INLINE u32 too_big6(const struct ip4 *p) { return p->fragment & IPV4_DF ? REASON_TOO_BIG : REASON_TO_BE_CUT; }
+
 #endif

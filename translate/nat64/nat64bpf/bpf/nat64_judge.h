@@ -111,7 +111,7 @@ INLINE u32 judge_to6(void *ctx, const struct ip4 *p, const struct arrival *in, s
 	if (UNLIKELY(is_illegal4(p->source)))
 		return REASON_ILLEGAL_ADDRESS;
 	u32 segment = (in->segment ? in->segment : out->size) + IPV6_LEN - IPV4_LEN;
-	if (UNLIKELY(segment > largest6(p, settings.mtu6)))
+	if (UNLIKELY(p->fragment & IPV4_DF && segment > settings.mtu6))
 		return REASON_TOO_BIG;
 	struct flow f = {};
 	be16 z = c->transport == TRANSPORT_ICMP ? 0 : c->source;
@@ -129,15 +129,16 @@ INLINE u32 judge_to6(void *ctx, const struct ip4 *p, const struct arrival *in, s
 	reason = find_hop6(ctx, &out->ends.source, &out->ends.destination, HOOK_DEVICE(in->hook), &out->hop);
 	if (UNLIKELY(reason != REASON_TO6_FORWARDED))
 		return reason;
-	return LIKELY(segment <= largest6(p, lesser(out->hop->mtu, settings.mtu6))) ? REASON_TO6_FORWARDED : REASON_TOO_BIG;
+	return LIKELY(segment <= largest6(p, lesser(out->hop->mtu, settings.mtu6))) ? REASON_TO6_FORWARDED : too_big6(p);
 }
 
 /*
- * Punts that are as many as the host's set-up makes them: the engine must get all of
- * them, as without a fast path.
+ * Punts that are as many as the host's set-up makes them, or packets of sessions to be
+ * cut: the engine must get all of them, as without a fast path.
  */
 #define UNRATIONED ((u64)1 << REASON_ASLEEP | (u64)1 << REASON_NO_NEXT_HOP | (u64)1 << REASON_OFFLOAD | \
-		    (u64)1 << REASON_ENGINE_SESSION | (u64)1 << REASON_DETOUR | (u64)1 << REASON_HAIRPIN)
+		    (u64)1 << REASON_ENGINE_SESSION | (u64)1 << REASON_DETOUR | (u64)1 << REASON_HAIRPIN | \
+		    (u64)1 << REASON_TO_BE_CUT)
 
 /* A subscriber is a network, even one with many /64. */
 #define NETWORK_MASK fixed.client_mask[0]

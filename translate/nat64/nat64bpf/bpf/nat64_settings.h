@@ -41,7 +41,8 @@ enum reason {
 	REASON_DETOUR,          /* an FTP control connection of a client, for the gateway of FTP */
 	/* Punted: what it would need. */
 	REASON_HOP_LIMIT,       /* answered with Time Exceeded */
-	REASON_TOO_BIG,         /* answered, or fragmented */
+	REASON_TOO_BIG,         /* answered */
+	REASON_TO_BE_CUT,       /* of a session, and fragmented */
 	REASON_NO_NEXT_HOP,     /* the routes do not say where to, or not by a device of ours */
 	REASON_OFFLOAD,         /* an offload that the fast path does not keep */
 	REASON_NO_ROOM,         /* no memory for the new header */

@@ -129,16 +129,17 @@ INLINE u32 judge_to6(void *ctx, const struct ip4 *p, const struct arrival *in, s
 	if (UNLIKELY(reason != REASON_TO6_FORWARDED))
 		return reason;
 	u32 segment = (in->segment ? in->segment : out->size) + IPV6_LEN - IPV4_LEN;
-	return LIKELY(segment <= largest6(p, lesser(out->hop->mtu, settings.mtu6))) ? REASON_TO6_FORWARDED : REASON_TOO_BIG;
+	return LIKELY(segment <= largest6(p, lesser(out->hop->mtu, settings.mtu6))) ? REASON_TO6_FORWARDED : too_big6(p);
 }
 
 /*
  * Punts that are as many as the host's set-up makes them, or that are traffic like any
- * other, of tunnels and in fragments: the engine must get all of them, as without a fast
- * path.
+ * other, of tunnels, in fragments or to become such: the engine must get all of them, as
+ * without a fast path.
  */
 #define UNRATIONED ((u64)1 << REASON_ASLEEP | (u64)1 << REASON_NO_NEXT_HOP | (u64)1 << REASON_OFFLOAD | \
-		    (u64)1 << REASON_HAIRPIN | (u64)1 << REASON_NEXT_HEADER | (u64)1 << REASON_FRAGMENT)
+		    (u64)1 << REASON_HAIRPIN | (u64)1 << REASON_NEXT_HEADER | (u64)1 << REASON_FRAGMENT | \
+		    (u64)1 << REASON_TO_BE_CUT | (u64)!!(settings.flags & FLAG_UNSUMMED) << REASON_ZERO_CHECKSUM)
 
 #include "settle.h"
 

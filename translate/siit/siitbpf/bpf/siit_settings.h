@@ -37,7 +37,8 @@ enum reason {
 	REASON_HAIRPIN,         /* to an address that the translator has itself */
 	/* Punted: what it would need. */
 	REASON_HOP_LIMIT,       /* answered with Time Exceeded */
-	REASON_TOO_BIG,         /* answered, or fragmented */
+	REASON_TOO_BIG,         /* answered */
+	REASON_TO_BE_CUT,       /* fragmented */
 	REASON_NO_NEXT_HOP,     /* the routes do not say where to, or not by a device of ours */
 	REASON_OFFLOAD,         /* an offload that the fast path does not keep */
 	REASON_NO_ROOM,         /* no memory for the new header */
@@ -57,6 +58,7 @@ enum reason {
 #define FLAG_FIXED_TOS 2      /* to IPv4: TOS is that of the settings */
 #define FLAG_SIMPLE 4         /* sources are mapped to IPv6 by prefix alone (RFC 7757 section 4.2.1) */
 #define FLAG_MAPPED_IN_POOL6 8 /* some mapping has IPv6 addresses that lie in pool6 */
+#define FLAG_UNSUMMED 16      /* the engine translates UDP over IPv4 without a checksum */
 
 /*
  * Explicit mappings (RFC 7757), found by the longest prefix: by a look-up for each length
