@@ -14,9 +14,6 @@ import (
 	"syscall"
 )
 
-// serviceUser is whom isthmus.service runs as; see dist/sysusers.d.
-const serviceUser = "isthmus"
-
 // maxSecret bounds a file that holds one secret, in bytes.
 const maxSecret = 4096
 
@@ -37,7 +34,7 @@ func ReadPrivate(path string, limit int64) ([]byte, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("there is no file %s: make it (chmod 640), or name the right one", path)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("this user may not read %s: give the file to the user or the group of isthmus", path)
+		return nil, fmt.Errorf("this user may not read %s: give the file to the user or the group that isthmus runs as, or use sudo", path)
 	case err != nil:
 		return nil, fmt.Errorf("cannot open %s: %w", path, err)
 	}
@@ -70,22 +67,29 @@ func CheckPrivate(path string, info fs.FileInfo) error {
 	if mode := info.Mode().Perm(); mode&0o027 != 0 {
 		return fmt.Errorf("%s holds secrets, but its permissions %04o open it to others: run chmod 640 %s, or 600", path, mode, path)
 	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	if ok && !mayOwn(int(owner.Uid), os.Geteuid(), user.Lookup) {
-		return fmt.Errorf("%s holds secrets, but belongs to another user: run chown root:%s %s, then chmod 640 %s; without that group, chown root", path, serviceUser, path, path)
+	if owner, ok := info.Sys().(*syscall.Stat_t); ok {
+		return checkOwner(path, int(owner.Uid), os.Geteuid(), runsAs)
 	}
 	return nil
 }
 
-// mayOwn reports whether a file of the user uid may hold secrets of a process of euid. Root, who may check what
-// the packaged service is to run with, takes what that takes.
-func mayOwn(uid, euid int, lookup func(name string) (*user.User, error)) bool {
+// checkOwner returns why a file of the user uid must not hold secrets of a process of euid, which runs as runsAs
+// says.
+func checkOwner(path string, uid, euid int, runsAs func() *user.User) error {
 	if uid == 0 || uid == euid {
-		return true
+		return nil
 	}
-	if euid != 0 {
-		return false
+	as := runsAs()
+	switch {
+	case as == nil:
+		return fmt.Errorf("%s holds secrets, but does not belong to root: run chown root %s, then chmod 600 %s", path, path, path)
+	case as.Uid == strconv.Itoa(uid):
+		return nil
 	}
-	service, err := lookup(serviceUser)
-	return err == nil && service.Uid == strconv.Itoa(uid)
+	group := as.Gid
+	if g, err := user.LookupGroupId(group); err == nil {
+		group = g.Name
+	}
+	return fmt.Errorf("%s holds secrets, but belongs neither to root nor to %s, as whom isthmus runs: run chown root:%s %s, then chmod 640 %s",
+		path, as.Username, group, path, path)
 }

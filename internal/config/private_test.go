@@ -22,33 +22,35 @@ func TestSecretIsHidden(t *testing.T) {
 	}
 }
 
-// TestOwnerOfSecrets has root accept files of the packaged service, and no one else.
+// TestOwnerOfSecrets has the user of the process and, for root, that of the service own secrets, beside root.
 func TestOwnerOfSecrets(t *testing.T) {
-	service := func(name string) (*user.User, error) {
-		if name != "isthmus" {
-			return nil, user.UnknownUserError(name)
-		}
-		return &user.User{Uid: "990"}, nil
+	as := func(uid string) func() *user.User {
+		return func() *user.User { return &user.User{Uid: uid, Gid: "4294967294", Username: "gateway"} }
 	}
-	none := func(name string) (*user.User, error) { return nil, user.UnknownUserError(name) }
+	none := func() *user.User { return nil }
+	const remedy = "/s holds secrets, but belongs neither to root nor to gateway, as whom isthmus runs: run chown root:4294967294 /s, then chmod 640 /s"
 	for _, tt := range []struct {
 		name      string
 		uid, euid int
-		lookup    func(string) (*user.User, error)
-		want      bool
+		runsAs    func() *user.User
+		want      string
 	}{
-		{"root's, for root", 0, 0, none, true},
-		{"root's, for the service", 0, 990, none, true},
-		{"the service's, for itself", 990, 990, none, true},
-		{"the service's, for root", 990, 0, service, true},
-		{"someone's, for root", 1000, 0, service, false},
-		{"someone's, for root, without a service", 1000, 0, none, false},
-		{"someone's, for the service", 1000, 990, service, false},
-		{"the service's, for someone", 990, 1000, service, false},
+		{"root's, for root", 0, 0, none, ""},
+		{"root's, for the service", 0, 990, as("990"), ""},
+		{"the service's, for itself", 990, 990, as("990"), ""},
+		{"the service's, for root", 990, 0, as("990"), ""},
+		{"someone's, for root", 1000, 0, as("990"), remedy},
+		{"someone's, for root, without a service", 1000, 0, none, "/s holds secrets, but does not belong to root: run chown root /s, then chmod 600 /s"},
+		{"someone's, for the service", 1000, 990, as("990"), remedy},
+		{"the service's, for someone", 990, 1000, as("1000"), remedy},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := mayOwn(tt.uid, tt.euid, tt.lookup); got != tt.want {
-				t.Errorf("%t, want %t", got, tt.want)
+			got := ""
+			if err := checkOwner("/s", tt.uid, tt.euid, tt.runsAs); err != nil {
+				got = err.Error()
+			}
+			if got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})
 	}
@@ -64,12 +66,9 @@ func (owned) ModTime() time.Time { return time.Time{} }
 func (owned) IsDir() bool        { return false }
 func (o owned) Sys() any         { return &syscall.Stat_t{Uid: o.uid} }
 
-// TestRemedyForOwner names a remedy after which the service can read the file, too.
-func TestRemedyForOwner(t *testing.T) {
-	err := CheckPrivate("/etc/isthmus/secret", owned{1<<32 - 2})
-	const want = "/etc/isthmus/secret holds secrets, but belongs to another user: " +
-		"run chown root:isthmus /etc/isthmus/secret, then chmod 640 /etc/isthmus/secret; without that group, chown root"
-	if err == nil || err.Error() != want {
-		t.Errorf("error %v, want %s", err, want)
+// TestSecretsOfOthers: a file of a user who is neither root nor whom isthmus runs as holds no secrets.
+func TestSecretsOfOthers(t *testing.T) {
+	if err := CheckPrivate("/etc/isthmus/secret", owned{1<<32 - 2}); err == nil || !strings.Contains(err.Error(), "run chown root") {
+		t.Errorf("error %v", err)
 	}
 }
