@@ -55,7 +55,7 @@ func (r *Registrar) list(a listArguments) (list Bindings, err error) {
 		}
 		of = []string{key}
 	}
-	list.fill(of, a.From, a.Limit, hold)
+	list.fill(of, a.After, a.Limit, hold)
 	return list, nil
 }
 
@@ -80,9 +80,13 @@ func addresses(hold func(func(*location.Table))) (all []string) {
 	return all
 }
 
-// fill lists up to limit bindings of these addresses of record, but for the first ones, in steps as well.
-func (l *Bindings) fill(of []string, from uint32, limit int, hold func(func(*location.Table))) {
-	at := uint32(0)
+// fill lists up to limit bindings of these addresses of record, each behind the other and behind a place, in steps as
+// well.
+func (l *Bindings) fill(of []string, after *Place, limit int, hold func(func(*location.Table))) {
+	if after != nil {
+		first, _ := slices.BinarySearch(of, after.Address)
+		of = of[first:]
+	}
 	for some := range slices.Chunk(of, step) {
 		bindings := make([][]location.Binding, 0, step)
 		hold(func(t *location.Table) {
@@ -91,18 +95,29 @@ func (l *Bindings) fill(of []string, from uint32, limit int, hold func(func(*loc
 			}
 		})
 		for n, key := range some {
-			for i := range bindings[n] {
-				if at++; at <= from {
-					continue
-				}
-				if len(l.Bindings) == limit {
-					l.From = at - 1
+			for _, one := range rows(key, bindings[n]) {
+				switch place := one.place(); {
+				case after != nil && place.compare(*after) <= 0:
+				case len(l.Bindings) == limit:
+					last := l.Bindings[limit-1].place()
+					l.After = &last
 					return
+				default:
+					l.Bindings = append(l.Bindings, one)
 				}
-				l.Bindings = append(l.Bindings, bindingOf(key, &bindings[n][i]))
 			}
 		}
 	}
+}
+
+// rows are the bindings of an address of record in the order of their places.
+func rows(aor string, bindings []location.Binding) []Binding {
+	list := make([]Binding, len(bindings))
+	for i := range bindings {
+		list[i] = bindingOf(aor, &bindings[i])
+	}
+	slices.SortFunc(list, func(a, b Binding) int { return a.place().compare(b.place()) })
+	return list
 }
 
 // remove removes the bindings of an address of record, or one of them.

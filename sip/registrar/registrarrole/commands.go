@@ -3,8 +3,10 @@
 package registrarrole
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -14,15 +16,58 @@ import (
 
 // commands are the command line of a registrar.
 type commands struct {
-	Bindings role.Listing[listArguments, *listArguments, Bindings] `cmd:"" help:"List bindings."`
-	Remove   role.Order[removeArguments, Removed]                  `cmd:"" help:"Remove bindings; the terminal may register again."`
-	Stats    role.Stats                                            `cmd:"" help:"Show what was answered, passed on and dropped."`
+	Bindings listing                              `cmd:"" help:"List bindings."`
+	Remove   role.Order[removeArguments, Removed] `cmd:"" help:"Remove bindings; the terminal may register again."`
+	Stats    role.Stats                           `cmd:"" help:"Show what was answered, passed on and dropped."`
 }
 
 // listArguments choose bindings for a list.
 type listArguments struct {
-	role.Part
+	Limit   int    `json:"limit" default:"100" help:"Rows at most; 0 is all."`
+	After   *Place `json:"after,omitempty" kong:"-"`
 	Address string `json:"address,omitempty" placeholder:"URI" help:"Of this address of record only."`
+}
+
+// Place is that of a binding in lists, which does not change when others come and go.
+type Place struct {
+	Address  string `json:"address"`
+	Contact  string `json:"contact"`
+	Instance string `json:"instance,omitempty"`
+	RegID    uint32 `json:"reg_id,omitempty"`
+}
+
+func (p Place) compare(q Place) int {
+	return cmp.Or(
+		strings.Compare(p.Address, q.Address), strings.Compare(p.Contact, q.Contact),
+		strings.Compare(p.Instance, q.Instance), cmp.Compare(p.RegID, q.RegID),
+	)
+}
+
+// listing asks for bindings part after part, each of which begins behind the last row of the one before. A
+// [role.Listing] would go on by a number, and miss rows, or show some twice, where bindings come and go meanwhile.
+type listing struct {
+	role.To
+	Arguments listArguments `embed:""`
+}
+
+// Run asks until there are enough rows, and shows them.
+func (c *listing) Run(by role.Asker) error {
+	var all Bindings
+	part, limit := c.Arguments, c.Arguments.Limit
+	for {
+		part.Limit = maxRows
+		if limit > 0 {
+			part.Limit = min(maxRows, limit-len(all.Bindings))
+		}
+		var more Bindings
+		if err := by.Ask(c.To, false, part, &more); err != nil {
+			return err
+		}
+		all.Bindings, all.After = append(all.Bindings, more.Bindings...), more.After
+		if part.After = more.After; more.After == nil || limit > 0 && len(all.Bindings) >= limit {
+			return by.Show(c.To, all)
+		}
+	}
 }
 
 // removeArguments choose bindings to remove.
@@ -32,11 +77,10 @@ type removeArguments struct {
 	All     bool   `json:"all,omitempty" help:"All of its contacts."`
 }
 
-// Bindings are contacts of addresses of record. From is where the part behind them begins, 0 behind
-// the last.
+// Bindings are contacts of addresses of record. After is the place of the last of them where more follow.
 type Bindings struct {
 	Bindings []Binding `json:"bindings"`
-	From     uint32    `json:"from,omitempty"`
+	After    *Place    `json:"after,omitempty"`
 }
 
 // Binding is one contact.
@@ -53,6 +97,8 @@ type Binding struct {
 	// Flow is the connection by which the terminal is reached, in place of its contact.
 	Flow string `json:"flow,omitempty"`
 }
+
+func (b *Binding) place() Place { return Place{b.Address, b.Contact, b.Instance, b.RegID} }
 
 func bindingOf(aor string, b *location.Binding) Binding {
 	one := Binding{
@@ -72,15 +118,6 @@ func (l Bindings) Write(w io.Writer) {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%g\t%s\n", b.Address, b.Contact, max(time.Until(b.Expires), 0).Round(time.Second), b.Q, b.Flow)
 	}
 }
-
-// Join implements [role.Rows].
-func (l Bindings) Join(next Bindings) Bindings {
-	next.Bindings = append(l.Bindings, next.Bindings...)
-	return next
-}
-
-// Next implements [role.Rows].
-func (l Bindings) Next() (int, uint32) { return len(l.Bindings), l.From }
 
 // Nothing implements [role.Emptiness].
 func (l Bindings) Nothing() string {

@@ -193,7 +193,7 @@ func (s *server) await(t *testing.T, name, label string, want float64) {
 // has is how many bindings an address of record has, as the order lists them.
 func (s *server) has(t *testing.T, address string) []Binding {
 	t.Helper()
-	list, err := s.list(listArguments{Part: role.Part{Limit: 100}, Address: address})
+	list, err := s.list(listArguments{Limit: 100, Address: address})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/internal/trace"
 )
@@ -266,12 +265,12 @@ func TestOrders(t *testing.T) {
 	bob := w.phone("bob", "UDP", server6, 2)
 	bob.mustRegister("Contact: <sip:bob@[2001:db8::3]>;q=0.5")
 	w.phone("alice", "TCP", server4, 1).mustRegister()
-	first, err := s.list(listArguments{Part: role.Part{Limit: 2}})
-	rest, errRest := s.list(listArguments{Part: role.Part{Limit: 2, From: first.From}})
-	if err != nil || errRest != nil || len(first.Bindings) != 2 || len(rest.Bindings) != 1 || rest.From != 0 {
+	first, err := s.list(listArguments{Limit: 2})
+	rest, errRest := s.list(listArguments{Limit: 2, After: first.After})
+	if err != nil || errRest != nil || len(first.Bindings) != 2 || len(rest.Bindings) != 1 || rest.After != nil {
 		t.Fatalf("%+v, %+v, %v, %v", first, rest, err, errRest)
 	}
-	if all := first.Join(rest); all.Bindings[0].Address != "sip:alice@example.net" || !strings.HasPrefix(all.Bindings[0].Flow, "TCP 192.0.2.1:") || all.Bindings[2].Q != 0.5 {
+	if all := append(first.Bindings, rest.Bindings...); all[0].Address != "sip:alice@example.net" || !strings.HasPrefix(all[0].Flow, "TCP 192.0.2.1:") || all[1].Q+all[2].Q != 1.5 {
 		t.Errorf("%+v", all)
 	}
 	for _, tt := range []struct {
