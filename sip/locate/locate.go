@@ -23,8 +23,13 @@ const (
 	Within = 8 * time.Second
 	// maxServices is how many NAPTR records and how many servers of a name are tried.
 	maxServices = 8
-	// maxTargets is how many targets a URI has.
+	// maxTargets is how many targets a URI has, half of them of each family, so that the many addresses of one hide none
+	// of the other.
 	maxTargets = 16
+	perFamily  = maxTargets / 2
+	// maxQuestions is how many questions a URI may cost: enough for a NAPTR record, a service, and the hosts that fill all
+	// places, one each.
+	maxQuestions = 24
 )
 
 // Ports of SIP that are not named (RFC 3261 section 19.1.2).
@@ -48,60 +53,81 @@ func URI(ctx context.Context, names Names, u *message.URI, transport string) []t
 	if m, has := u.Params.Get("maddr"); has { // RFC 3261 section 19.1.1
 		host = strings.Trim(m, "[]")
 	}
-	found := find(ctx, names, host, u, transport)
-	return found[:min(len(found), maxTargets)]
+	s := search{names: names}
+	s.find(ctx, host, u, transport)
+	return s.found
 }
 
-func find(ctx context.Context, names Names, host string, u *message.URI, transport string) (found []transaction.Target) {
+// search is what was asked of one URI, and found.
+type search struct {
+	names     Names
+	questions int
+	of6, of4  int
+	found     []transaction.Target
+}
+
+// ask reports whether one more question may be asked, and is of use.
+func (s *search) ask() bool {
+	if s.questions == maxQuestions || s.of6 == perFamily && s.of4 == perFamily {
+		return false
+	}
+	s.questions++
+	return true
+}
+
+func (s *search) find(ctx context.Context, host string, u *message.URI, transport string) {
 	if a, err := netip.ParseAddr(host); err == nil {
-		return []transaction.Target{{Transport: transport, Remote: netip.AddrPortFrom(a.Unmap(), cmp.Or(u.Port, usual(transport)))}}
+		s.found = []transaction.Target{{Transport: transport, Remote: netip.AddrPortFrom(a.Unmap(), cmp.Or(u.Port, usual(transport)))}}
+		return
 	}
 	if u.Port != 0 {
-		return addresses(ctx, names, host, u.Port, transport)
+		s.addresses(ctx, host, u.Port, transport)
+		return
 	}
 	open := transport == "UDP" && !u.Params.Has("transport")
 	if open || transport == "TLS" {
-		found = byNAPTR(ctx, names, host, transport)
-	}
-	if len(found) > 0 {
-		return found
+		s.byNAPTR(ctx, host, transport)
 	}
 	wanted := []string{transport}
 	if open {
 		wanted = append(wanted, "TCP")
 	}
 	for _, t := range wanted {
-		if found = services(ctx, names, service(t), protocol(t), host, t); len(found) > 0 {
-			return found
+		if len(s.found) == 0 {
+			s.services(ctx, service(t), protocol(t), host, t)
 		}
 	}
-	return addresses(ctx, names, host, usual(transport), transport)
+	if len(s.found) == 0 {
+		s.addresses(ctx, host, usual(transport), transport)
+	}
 }
 
 // byNAPTR asks which transports a domain has (section 4.1). A URI of sips is served by TLS alone.
-func byNAPTR(ctx context.Context, names Names, host, transport string) (found []transaction.Target) {
-	records, err := names.LookupNAPTR(ctx, host)
+func (s *search) byNAPTR(ctx context.Context, host, transport string) {
+	if !s.ask() {
+		return
+	}
+	records, err := s.names.LookupNAPTR(ctx, host)
 	if err != nil {
-		return nil
+		return
 	}
 	for _, r := range chosen(records) {
 		if t := r.transport(); transport != "TLS" || t == "TLS" {
-			found = append(found, services(ctx, names, "", "", r.Replacement, t)...)
+			s.services(ctx, "", "", r.Replacement, t)
 		}
 	}
-	return found
 }
 
-// services are the servers of a service, by priority and weight (RFC 2782).
-func services(ctx context.Context, names Names, service, protocol, name, transport string) (found []transaction.Target) {
-	_, list, err := names.LookupSRV(ctx, service, protocol, name)
-	if err != nil {
-		return nil
+// services are the servers of a service, by priority and weight (RFC 2782). The resolver leaves out records that name no
+// host, and returns an error beside the others.
+func (s *search) services(ctx context.Context, service, protocol, name, transport string) {
+	if !s.ask() {
+		return
 	}
+	_, list, _ := s.names.LookupSRV(ctx, service, protocol, name)
 	for _, one := range list[:min(len(list), maxServices)] {
-		found = append(found, addresses(ctx, names, one.Target, one.Port, transport)...)
+		s.addresses(ctx, one.Target, one.Port, transport)
 	}
-	return found
 }
 
 func usual(transport string) uint16 {
@@ -126,15 +152,22 @@ func protocol(transport string) string {
 }
 
 // addresses are those of a host, IPv6 first.
-func addresses(ctx context.Context, names Names, host string, port uint16, transport string) (list []transaction.Target) {
-	for _, network := range []string{"ip6", "ip4"} {
-		found, err := names.LookupNetIP(ctx, network, strings.TrimSuffix(host, "."))
+func (s *search) addresses(ctx context.Context, host string, port uint16, transport string) {
+	for _, family := range []struct {
+		network string
+		found   *int
+	}{{"ip6", &s.of6}, {"ip4", &s.of4}} {
+		if *family.found == perFamily || !s.ask() {
+			continue
+		}
+		list, err := s.names.LookupNetIP(ctx, family.network, strings.TrimSuffix(host, "."))
 		if err != nil {
 			continue
 		}
-		for _, a := range found {
-			list = append(list, transaction.Target{Transport: transport, Remote: netip.AddrPortFrom(a.Unmap(), port)})
+		list = list[:min(len(list), perFamily-*family.found)]
+		*family.found += len(list)
+		for _, a := range list {
+			s.found = append(s.found, transaction.Target{Transport: transport, Remote: netip.AddrPortFrom(a.Unmap(), port)})
 		}
 	}
-	return list
 }
