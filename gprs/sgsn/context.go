@@ -38,6 +38,7 @@ type session struct {
 	// control are the tunnel identifiers of signalling, in version 0 flow labels.
 	control, remoteControl uint32
 	contexts               []*PDPContext // the primary first, as long as it is there
+	agreed                 time.Time     // when the GGSN has last granted something of it
 
 	kind  gtp.PDPType // what the GGSN has given
 	four  netip.Addr

@@ -207,7 +207,7 @@ func (e *Engine) opened(c *PDPContext, answer *gtp.CreateResponse, now time.Time
 	}
 	c.remoteData, c.charging, c.qos = answer.TEIDData.Value, answer.ChargingID.Value, answer.QoS.Value
 	c.remoteUser = netip.AddrPortFrom(answer.AddressUser.Value, userPlane(s.version()).Port())
-	c.state = Open
+	c.state, s.agreed = Open, now
 	if s.version() == gtp.V1 {
 		c.path = e.path(s.local, PlaneUser, answer.AddressUser.Value, now)
 	}

@@ -23,6 +23,8 @@ type path struct {
 	users   int // sessions, or contexts on the user plane
 
 	recovery gtp.Optional[uint8] // the peer's restart counter
+	doubted  time.Time           // since when it may be a lower one; zero: it is not in doubt
+	asked    bool                // for that, by an Echo Request that waits for its answer
 	echo     timer
 	down     bool
 }
@@ -105,40 +107,16 @@ func (e *Engine) echoResponse(r *request, m *message, now time.Time, out *Output
 		e.tell(Event{Kind: PathUp, Peer: r.key.peer, Took: now.Sub(r.began)}, out)
 	}
 	if m.plane != PlaneUser {
-		e.recovered(r.path, answer.Recovery, nil, now, out)
+		e.echoedCounter(r, answer.Recovery, now, out)
 	}
 }
 
 // pathFailed tells that a peer does not answer. Contexts stay: the emulator leaves it to
 // whoever uses it whether to give them up.
 func (e *Engine) pathFailed(p *path, out *Output) {
+	p.asked = false
 	if !p.down {
 		p.down = true
 		e.tell(Event{Kind: PathDown, Peer: p.key.peer, Reason: ReasonNoAnswer}, out)
 	}
 }
-
-// recovered takes the restart counter of a peer. If it is another than before, the peer has
-// restarted, and has lost the contexts that it had then (TS 23.007): all but the one that it
-// has just opened.
-func (e *Engine) recovered(p *path, counter uint8, but *session, now time.Time, out *Output) {
-	before := p.recovery
-	p.recovery = gtp.Some(counter)
-	if !before.Present || before.Value == counter {
-		return
-	}
-	e.stats.Restarts++
-	e.tell(Event{Kind: PeerRestarted, Peer: p.key.peer}, out)
-	for _, c := range e.contexts {
-		if c.session.path == p && c.session != but && c.state != Opening {
-			e.end(c, ReasonRestarted, 0, 0, now, out)
-		}
-	}
-}
-
-// RestartCounter is what peers are told.
-func (e *Engine) RestartCounter() uint8 { return e.set.Recovery }
-
-// SetRestartCounter changes it; peers that know another release the contexts of all our addresses
-// when they are told.
-func (e *Engine) SetRestartCounter(n uint8) { e.set.Recovery = n }

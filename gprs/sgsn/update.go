@@ -79,7 +79,7 @@ func (e *Engine) updated(r *request, m *message, now time.Time, out *Output) {
 	if answer.Recovery.Present {
 		e.recovered(r.path, answer.Recovery.Value, c.session, now, out)
 	}
-	c.state = Open
+	c.state, c.session.agreed = Open, now
 	if answer.QoS.Present {
 		c.qos = answer.QoS.Value
 	}
