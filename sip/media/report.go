@@ -178,8 +178,11 @@ func (r *reporter) heard(now time.Time, media bool) {
 }
 
 // sendReport sends SR or RR with the name, and a BYE behind them if the stream ends, and
-// returns how long it is.
+// returns how long it is. Where reports go nowhere, nothing is sent.
 func (s *Stream) sendReport(now time.Time, out *Output, bye bool) int {
+	if !s.guard.control.IsValid() {
+		return 0
+	}
 	var blocks []rtcp.ReceptionReport
 	if s.guard.known {
 		blocks = append(blocks, s.block(now))

@@ -197,6 +197,34 @@ func TestBye(t *testing.T) {
 	}
 }
 
+// TestReportsNowhere sends media alone to a peer that has no port for reports, until one comes from there.
+func TestReportsNowhere(t *testing.T) {
+	w := newWorld(t, nil)
+	a := w.agreed(w.b, 0)
+	a.RTCP = zero
+	w.agree(w.a, a)
+	w.sendBy(w.a, 0)
+	for range 3000 {
+		w.now = w.now.Add(Frame)
+		w.a.Tick(w.now, &w.a.batch)
+		for _, d := range w.a.batch.UDP {
+			if _, control := PathOf(d.Socket); control || d.To != a.RTP {
+				t.Fatalf("a packet to %s", d.To)
+			}
+		}
+		w.a.batch.Reset()
+	}
+	if stats := w.a.Stats(); stats.Reports != 0 || stats.Sent == 0 {
+		t.Errorf("%+v", stats)
+	}
+	w.agree(w.b, w.agreed(w.a, 0))
+	w.sendBy(w.b, 0)
+	w.run(time.Minute)
+	if stats := w.a.Stats(); stats.Reports == 0 {
+		t.Errorf("%+v", stats)
+	}
+}
+
 // TestReportsOfStrangers have no effect.
 func TestReportsOfStrangers(t *testing.T) {
 	w := newWorld(t, nil)

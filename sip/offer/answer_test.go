@@ -7,6 +7,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/isthmus-net/isthmus/sip/media"
 	"github.com/isthmus-net/isthmus/sip/media/g711"
 )
 
@@ -29,5 +30,17 @@ func TestAnswerBeyondTheOffer(t *testing.T) {
 		if a, err := us.Answered(with(answer)); !errors.Is(err, want) || err == nil && a.Format.Law != g711.PCMU {
 			t.Errorf("%s: agreed on %+v, %v", answer, a.Format, err)
 		}
+	}
+}
+
+func TestAnswerChoosesNumbersAndOrder(t *testing.T) {
+	us := side(t, first, nil)
+	if _, err := us.Offer(both(first)); err != nil {
+		t.Fatal(err)
+	}
+	a, err := us.Answered([]byte(head + text("c=IN IP6 2001:db8:f::9", "t=0 0", "m=audio 7000 RTP/AVP 8 96", "a=rtpmap:96 telephone-event/8000", "a=fmtp:96 0-9")))
+	want := media.Format{Law: g711.PCMA, Send: media.Types{PCMU: media.None, PCMA: 8, Events: 96}, Receive: media.DefaultTypes, Digits: 0x3ff}
+	if err != nil || a.Format != want {
+		t.Errorf("agreed on %+v, %v", a.Format, err)
 	}
 }

@@ -5,6 +5,7 @@ package offer
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -124,5 +125,10 @@ func family(a netip.Addr) string {
 	return "IP6"
 }
 
-// nextPort is where RTCP goes if nobody says otherwise (RFC 3264 section 5.1).
-func nextPort(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr(), a.Port()+1) }
+// nextPort is where RTCP goes if nobody says otherwise (RFC 3264 section 5.1); zero: nowhere, since none is next.
+func nextPort(a netip.AddrPort) netip.AddrPort {
+	if a.Port() == math.MaxUint16 {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(a.Addr(), a.Port()+1)
+}
