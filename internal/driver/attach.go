@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -98,6 +99,8 @@ func (f *Driver) settle() {
 		if missing := f.isMissing(f.attachment); missing || moved {
 			f.sync(missing)
 		}
+	case f.attachment == nil && !again && f.refusal.stands(as, time.Now()):
+		f.cannotAttach(f.refusal.err)
 	default:
 		f.Detach("")
 		// The steering goes only when the others are there, and only where it must come
@@ -170,10 +173,10 @@ func (f *Driver) skipped(cfg *Config, as attach.Config) ([]bypass.Finding, error
 
 // attach attaches the programs.
 func (f *Driver) attach(as attach.Config) {
-	a, err := attach.Attach(f.table.Programs(), as)
-	if err != nil {
-		f.Note(func(v *Status) { v.Path, v.Why, v.Devices, v.Slow = EnginePath, err.Error(), nil, nil })
-		f.warnWhile(aboutPath, "the fast path cannot be attached, so the engine carries all packets", err)
+	tried := devicesOf(as)
+	a, err := f.attachAll(f.table.Programs(), as)
+	if f.refusal.note(as, tried, err, time.Now()); err != nil {
+		f.cannotAttach(err)
 		return
 	}
 	f.mu.Lock()
@@ -184,6 +187,12 @@ func (f *Driver) attach(as attach.Config) {
 	path, why, devices := f.publish()
 	f.log.Info("the fast path is attached", "path", path, "devices", devices, "why", why)
 	f.warnOfDevices()
+}
+
+// cannotAttach shows why the engine is alone although it should not be.
+func (f *Driver) cannotAttach(err error) {
+	f.Note(func(v *Status) { v.Path, v.Why, v.Devices, v.Slow = EnginePath, err.Error(), nil, nil })
+	f.warnWhile(aboutPath, "the fast path cannot be attached, so the engine carries all packets", err)
 }
 
 // inTC reports whether programs are attached where the steering is, too.
@@ -326,44 +335,6 @@ func (f *Driver) warnSkipped(found []bypass.Finding, unsure error) {
 		f.log.Warn(f.role.Packets+" do not meet what others here would, as fast_path demands", "skipped", text)
 	} else {
 		f.log.Info("there is nothing any more that " + f.role.Packets + " do not meet")
-	}
-}
-
-// topic is what is logged once about. Each remembers its own last words: of two problems that
-// stay, one would else make the other news, for ever.
-type topic int
-
-const (
-	aboutPath       topic = iota // which way packets take
-	aboutDevices                 // devices that the fast path is not in step with
-	aboutForwarding              // of the instance's own device
-	aboutSteering
-)
-
-// tellOnce logs why the engine is alone, when it changes.
-func (f *Driver) tellOnce(why string) {
-	if f.told[aboutPath] != why {
-		f.told[aboutPath] = why
-		f.log.Info("the engine carries all packets", "why", why)
-	}
-}
-
-// warnWhile logs a problem that stays the same once, and again when it has been gone.
-func (f *Driver) warnWhile(about topic, what string, err error) {
-	if err == nil {
-		f.forgetTold(about)
-		return
-	}
-	if text := what + ": " + err.Error(); f.told[about] != text {
-		f.told[about] = text
-		f.log.Warn(text)
-	}
-}
-
-// forgetTold makes anything about these news.
-func (f *Driver) forgetTold(about ...topic) {
-	for _, one := range about {
-		delete(f.told, one)
 	}
 }
 

@@ -125,8 +125,11 @@ type Driver struct {
 	skips    string            // likewise
 	slow     map[string]string // likewise, by device
 	host     *port.Host
-	steering *attach.Attachment // of Role.Steer
-	steered  []string           // its devices as configured
+	// attachAll is [attach.Attach], unless a test sees what it is asked for.
+	attachAll func(fastpath.Programs, attach.Config) (*attach.Attachment, error)
+	refusal   refusal
+	steering  *attach.Attachment // of Role.Steer
+	steered   []string           // its devices as configured
 
 	woken  chan struct{}   // something that follows has changed
 	nudged chan struct{}   // a round is due
@@ -175,7 +178,7 @@ func New(role Role, cfg Config, log *slog.Logger) *Driver {
 	role.Packets = cmp.Or(role.Packets, "redirected packets")
 	return &Driver{
 		role: role, log: log, cfg: cfg, told: make(map[topic]string), woken: make(chan struct{}, 1), nudged: make(chan struct{}, 1),
-		view: Status{Path: EnginePath, Keeps: role.Keeps},
+		attachAll: attach.Attach, view: Status{Path: EnginePath, Keeps: role.Keeps},
 	}
 }
 
