@@ -36,7 +36,7 @@ func removeIdentities(m *message.Message) {
 // section 5); what was not, for nothing was said, is left to those behind who may know him.
 func (p *Proxy) withhold(m *message.Message, to netip.Addr) {
 	asked := privacy(m)
-	if p.believes(to) || !slices.Contains(asked, "id") {
+	if !slices.Contains(asked, "id") || p.believes(to) {
 		return
 	}
 	before := len(m.Headers)
