@@ -31,9 +31,7 @@ func TestEventLog(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var run sync.WaitGroup
 	run.Go(func() { l.Run(ctx) })
-	for !l.running.Load() {
-		runtime.Gosched()
-	}
+	awaitRunning(l)
 	for n := range maxEvents + 10 {
 		l.Add(n + 1)
 	}
@@ -46,5 +44,53 @@ func TestEventLog(t *testing.T) {
 	}
 	if want := maxEvents + 11 - int(lost); len(got) != want || !slices.IsSorted(got) {
 		t.Errorf("%d were written, sorted %v, want %d", len(got), slices.IsSorted(got), want)
+	}
+}
+
+// awaitRunning waits until Run runs.
+func awaitRunning(l *EventLog[int]) {
+	for running := false; !running; runtime.Gosched() {
+		l.mu.Lock()
+		running = l.running
+		l.mu.Unlock()
+	}
+}
+
+// TestEventLogAfterItsEnd writes at once what comes when nobody writes apart any more, as loops do
+// whose ports are not closed yet.
+func TestEventLogAfterItsEnd(t *testing.T) {
+	var got []int
+	l := &EventLog[int]{Write: func(n *int) { got = append(got, *n) }}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	l.Run(ctx)
+	if l.Add(1); !slices.Equal(got, []int{1}) {
+		t.Errorf("%v was written", got)
+	}
+}
+
+// TestEventLogAroundItsEnd adds events while it ends: each is written, in its order.
+func TestEventLogAroundItsEnd(t *testing.T) {
+	var mu sync.Mutex
+	var got []int
+	l := &EventLog[int]{Write: func(n *int) {
+		mu.Lock()
+		defer mu.Unlock()
+		got = append(got, *n)
+	}}
+	ctx, stop := context.WithCancel(t.Context())
+	var run sync.WaitGroup
+	run.Go(func() { l.Run(ctx) })
+	awaitRunning(l)
+	const n = maxEvents / 2 // none is lost for want of room
+	for i := range n {
+		if i == n/2 {
+			stop()
+		}
+		l.Add(i)
+	}
+	run.Wait()
+	if len(got) != n || !slices.IsSorted(got) || l.Lost() != 0 {
+		t.Errorf("%d were written, sorted %v, and %d lost, want %d", len(got), slices.IsSorted(got), l.Lost(), n)
 	}
 }
