@@ -21,13 +21,14 @@ type Config struct {
 	HideAddresses bool
 	Parameters    sctp.Parameters
 	Primary       netip.Addr // address of ours that the server is asked to send to; invalid: it decides
+	Recorder      *Recorder  // nil: nothing is written down
 }
 
 // Client is an association with a server.
 type Client struct {
-	endpoint *sctp.Endpoint
 	conn     *sctp.Conn
-	number   uint16 // of the last transfer
+	recorder *Recorder // nil: none
+	number   uint16    // of the last transfer
 	buffer   []byte
 	begun    map[uint16][]byte // messages of which parts have come, by their streams
 	held     int               // octets of these
@@ -43,12 +44,13 @@ func Dial(ctx context.Context, c Config, server string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.Recorder.capture(e)
 	conn, err := e.Dial(ctx, server)
 	if err != nil {
 		_ = e.Close()
 		return nil, err
 	}
-	client := &Client{endpoint: e, conn: conn, buffer: make([]byte, transfer.DataHeader+transfer.MaxData+1)}
+	client := &Client{conn: conn, recorder: c.Recorder, buffer: make([]byte, transfer.DataHeader+transfer.MaxData+1)}
 	_ = e.Close() // once the association has ended
 	if c.Primary.IsValid() {
 		if err := conn.Prefer(c.Primary); err != nil {
@@ -63,7 +65,13 @@ func Dial(ctx context.Context, c Config, server string) (*Client, error) {
 func (c *Client) Conn() *sctp.Conn { return c.conn }
 
 // Close ends the association in order.
-func (c *Client) Close(ctx context.Context) error { return c.conn.Shutdown(ctx) }
+func (c *Client) Close(ctx context.Context) error {
+	err := c.conn.Shutdown(ctx)
+	if err == nil {
+		c.recorder.awaitEnd(ctx)
+	}
+	return err
+}
 
 // Abort ends it at once.
 func (c *Client) Abort() { c.conn.Abort("not wanted any more") }

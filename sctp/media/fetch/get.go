@@ -62,7 +62,6 @@ type Progress struct {
 type Options struct {
 	Request  transfer.Request
 	Output   io.Writer // nil: nothing is kept
-	Recorder *Recorder // nil: nothing is written down
 	Progress func(Progress)
 	Every    time.Duration // between two calls of Progress
 }
@@ -96,7 +95,7 @@ func (c *Client) Get(ctx context.Context, o Options) (*Result, error) {
 	o.Request.Transfer = c.number
 	h := sha256.New()
 	g := &getting{options: &o, client: c, order: transfer.Order{Limit: maxAhead}, digest: h, sum: func() string { return hex.EncodeToString(h.Sum(nil)) }}
-	g.watch = newWatch(c, o.Recorder)
+	g.watch = newWatch(c)
 	defer g.watch.close()
 	defer context.AfterFunc(ctx, func() {
 		_ = c.write(&transfer.Cancel{Transfer: c.number})

@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"errors"
 	"io"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -28,9 +27,11 @@ type Recorder struct {
 	octets uint64
 
 	capturing sync.Mutex
-	packets   *trace.Writer
+	packets   *trace.Writer // nil: none are captured
 	block     []byte
 	failed    error
+	over      bool
+	ended     chan struct{} // closed with the last packet of an association
 }
 
 type file struct {
@@ -47,7 +48,7 @@ const snap = 1 << 16
 // NewRecorder opens files: tables in a folder, which is made, and packets; an empty name is none. Its times count from
 // start.
 func NewRecorder(folder, capture string, start time.Time) (r *Recorder, err error) {
-	r = &Recorder{second: start}
+	r = &Recorder{second: start, ended: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.Close())
@@ -173,25 +174,4 @@ func (r *Recorder) summary(at time.Time, result *Result, reported bool) {
 		values = append(values[:9], s.Sent, s.Late, s.Fast, s.Copies, s.Moved, 100*result.Retransmitted)
 	}
 	t.Row(at, values...)
-}
-
-// packet writes a packet, with the headers that it travelled behind. local is our port of UDP, if it did so in UDP.
-func (r *Recorder) packet(at time.Time, sent bool, p *sctp.Packet, local uint16) {
-	r.capturing.Lock()
-	defer r.capturing.Unlock()
-	if r.packets == nil {
-		return
-	}
-	here, there, hook, verdict := netip.AddrPortFrom(p.Local, local), netip.AddrPortFrom(p.Remote, p.Port), "sent", trace.Forward
-	from, to := here, there
-	if !sent {
-		from, to, hook, verdict = there, here, "received", trace.Keep
-	}
-	r.block = measure.AppendIP(r.block[:0], from, to, p.Octets)
-	err := r.packets.Write(&trace.Sample{
-		Time: at, Instance: "sctp", Path: trace.Engine, Hook: hook, Verdict: verdict, Link: trace.IP, Length: len(r.block), Data: r.block,
-	})
-	if err != nil && r.failed == nil {
-		r.failed = err
-	}
 }

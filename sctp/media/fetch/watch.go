@@ -32,20 +32,13 @@ const (
 	maxPaths = 1000    // whose RTO is compared with the last one
 )
 
-func newWatch(c *Client, r *Recorder) *watch {
-	w := &watch{client: c, recorder: r, rtos: map[measure.Path]time.Duration{}}
+func newWatch(c *Client) *watch {
+	w := &watch{client: c, recorder: c.recorder, rtos: map[measure.Path]time.Duration{}}
 	c.conn.Observe(w.passage)
-	if r != nil && r.packets != nil {
-		local := c.endpoint.Addr().(*sctp.Addr).UDP
-		c.endpoint.Capture(func(at time.Time, sent bool, p *sctp.Packet) { r.packet(at, sent, p, local) })
-	}
 	return w
 }
 
-func (w *watch) close() {
-	w.client.conn.Observe(nil)
-	w.client.endpoint.Capture(nil)
-}
+func (w *watch) close() { w.client.conn.Observe(nil) }
 
 // passage takes a chunk that has come.
 func (w *watch) passage(at time.Time, p *sctp.Passage) {

@@ -38,9 +38,9 @@ type reached struct {
 	Tuning        `embed:"" group:"Parameters of SCTP:"`
 }
 
-// dial sets up the association.
-func (r *reached) dial(ctx context.Context) (*fetch.Client, error) {
-	c := fetch.Config{Network: "sctp", Local: r.Local, UDPPort: r.UDPPort, HideAddresses: r.HideAddresses, Parameters: r.parameters()}
+// dial sets up the association, whose packets are written down if they are to be.
+func (r *reached) dial(ctx context.Context, to *fetch.Recorder) (*fetch.Client, error) {
+	c := fetch.Config{Network: "sctp", Local: r.Local, UDPPort: r.UDPPort, HideAddresses: r.HideAddresses, Parameters: r.parameters(), Recorder: to}
 	switch {
 	case r.IPv4 && r.IPv6:
 		return nil, role.UsageError{Err: errors.New("--ipv4 and --ipv6 leave nothing: write one of them, or none")}
@@ -84,7 +84,7 @@ type List struct {
 
 // Run lists what a server has.
 func (l *List) Run(ctx context.Context, to role.Screen) error {
-	c, err := l.dial(ctx)
+	c, err := l.dial(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -157,13 +157,14 @@ func (g *Get) Run(ctx context.Context, to role.Screen) (err error) {
 	}
 	o.Output = out
 	defer func() { err = errors.Join(err, out.finish(false)) }() // unless it is finished
+	var recorder *fetch.Recorder
 	if g.CSV != "" || g.Pcapng != "" {
-		if o.Recorder, err = fetch.NewRecorder(g.CSV, g.Pcapng, v.start); err != nil {
+		if recorder, err = fetch.NewRecorder(g.CSV, g.Pcapng, v.start); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, o.Recorder.Close()) }()
+		defer func() { err = errors.Join(err, recorder.Close()) }()
 	}
-	c, err := g.dial(ctx)
+	c, err := g.dial(ctx, recorder)
 	if err != nil {
 		return err
 	}
