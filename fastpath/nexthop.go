@@ -5,6 +5,7 @@ package fastpath
 import (
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/cilium/ebpf"
 )
@@ -30,13 +31,23 @@ type NeighbourRecord struct {
 
 const familyIPv4 = 2
 
-// Neighbours lists next hops that were asked for lately.
-func (o *Object) Neighbours() ([]NextHop, error) {
+// InUse is how long a next hop counts as in use after programs have asked for it. They ask again
+// when their answers are void, which those must become more often.
+const InUse = 10 * time.Minute
+
+// Neighbours lists next hops in use. Others stay in their table until programs need the room:
+// behind a scan these may be thousands.
+func (o *Object) Neighbours() ([]NextHop, error) { return o.neighboursAt(Monotonic()) }
+
+func (o *Object) neighboursAt(now time.Duration) ([]NextHop, error) {
 	var list []NextHop
 	var key NeighbourRecord
 	var asked uint64
 	all := o.tables[neighboursMap].Iterate()
 	for all.Next(&key, &asked) {
+		if now-time.Duration(asked) > InUse {
+			continue
+		}
 		hop := NextHop{Family: 4, Ifindex: int(key.Ifindex), Addr: netip.AddrFrom4([4]byte(key.Address[:4]))}
 		if key.Family != familyIPv4 {
 			hop.Family, hop.Addr = 6, netip.AddrFrom16(key.Address)

@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/fastpath/bypass"
 )
 
@@ -24,8 +25,12 @@ import (
 // three questions, one a second.
 const (
 	probeEvery = 5 * time.Second
-	// maxProbes bounds the questions of one round.
+	// maxProbes bounds the questions of one round. Where more next hops are in use, each has its
+	// turn later.
 	maxProbes = 256
+	// refreshEvery is how often all answers are made void, so that programs ask again for the next
+	// hops that packets still go to, and no others stay in use.
+	refreshEvery = fastpath.InUse / 2
 )
 
 // prober asks the kernel about routes, rules and neighbours, by sockets of the
@@ -33,6 +38,7 @@ const (
 type prober struct {
 	table   Table
 	every   time.Duration
+	refresh time.Duration
 	routing map[int]*nl.SocketHandle // for the classes
 	asking  map[int]*nl.SocketHandle // for the neighbours
 	handle  *netlink.Handle          // for rules and addresses; it serializes requests
@@ -41,7 +47,7 @@ type prober struct {
 
 // newProber opens the sockets.
 func newProber(table Table) (*prober, error) {
-	p := &prober{table: table, every: probeEvery}
+	p := &prober{table: table, every: probeEvery, refresh: refreshEvery}
 	var err error
 	if p.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return nil, err
@@ -79,10 +85,14 @@ func (p *prober) close() {
 func (p *prober) run(ctx context.Context, count *atomic.Uint64) {
 	ticker := time.NewTicker(p.every)
 	defer ticker.Stop()
+	refresh := time.NewTicker(p.refresh)
+	defer refresh.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-refresh.C:
+			p.table.Bump()
 		case <-ticker.C:
 			count.Add(uint64(p.round()))
 		}
