@@ -93,6 +93,9 @@ func (e *Engine) end(c *PDPContext, why Reason, cause gtp.Cause, took time.Durat
 	about.Reason, about.Cause, about.Took, about.Traffic = why, cause, took, c.counts
 	e.tell(about, out)
 	s, m := c.session, c.session.moved
+	if c.next.id != 0 {
+		m.fail(why, cause, took)
+	}
 	e.remove(c)
 	e.speak(s, m, now, out)
 	if s.again != nil && len(s.contexts) == 0 && !e.retired {

@@ -17,6 +17,7 @@ type move struct {
 	control uint32 // the new tunnel identifier of signalling
 	left    int    // contexts whose update is not answered
 	failed  bool   // for one of them at least
+	fault   Event  // what the first of these failed by
 	// waiting are packets of the terminal, which is silent meanwhile: the GGSN takes them from
 	// one SGSN or the other, and we do not know since when.
 	waiting [][]byte
@@ -145,7 +146,14 @@ func (e *Engine) silent(s *session, ip []byte) bool {
 	return true
 }
 
-// speak sends what a terminal had to say meanwhile, if its move is over, as it may be.
+// fail notes what a context of the move failed by.
+func (m *move) fail(why Reason, cause gtp.Cause, took time.Duration) {
+	if m.fault.Reason == ReasonNone {
+		m.fault.Reason, m.fault.Cause, m.fault.Took = why, cause, took
+	}
+}
+
+// speak sends what a terminal had to say meanwhile, if its move is over, as it may be, and tells if it has failed.
 func (e *Engine) speak(s *session, m *move, now time.Time, out *Output) {
 	if m == nil || s.moved != nil || len(s.contexts) == 0 {
 		return
@@ -154,6 +162,11 @@ func (e *Engine) speak(s *session, m *move, now time.Time, out *Output) {
 		e.encapsulate(s.choose(ip), ip, now, out)
 	}
 	m.waiting = nil
+	if m.failed {
+		about := s.contexts[0].event(MoveFailed)
+		about.Key, about.Reason, about.Cause, about.Took = s.key(), m.fault.Reason, m.fault.Cause, m.fault.Took
+		e.tell(about, out)
+	}
 }
 
 // Reattach closes the contexts of a terminal and opens the primary one at another GGSN, which

@@ -194,6 +194,13 @@ func TestMoveWithSecondary(t *testing.T) {
 		}
 		w.e.HandleUE(1, udp4(four, host4, 53, 8), w.now, &w.out)
 		w.granted(second)
+		want := Moved
+		if second != gtp.CauseAccepted {
+			want = MoveFailed
+		}
+		if about := w.event(want); about.Key != key || about.Cause != second {
+			t.Errorf("%s: %+v", second, about)
+		}
 		if _, h := w.next(); h.Type != gtp.TypeGPDU {
 			t.Errorf("%s: what waited is lost", second)
 		}
@@ -222,6 +229,9 @@ func TestMoveFailsFirst(t *testing.T) {
 			t.Fatalf("%d datagrams before all have moved", n)
 		}
 		w.granted(gtp.CauseAccepted)
+		if about := w.event(MoveFailed); about.Key != key || about.Cause != first {
+			t.Errorf("%s: %+v", first, about)
+		}
 		if _, h := w.next(); h.Type != gtp.TypeGPDU {
 			t.Errorf("%s: what waited is lost", first)
 		}

@@ -45,7 +45,7 @@ const (
 	Updated                        // an update that we asked for is answered
 	UpdateFailed                   // it was not, or with a refusal: the context is as it was
 	Moved                          // the context is at another of our addresses
-	MoveFailed                     // it stays where it was
+	MoveFailed                     // one of the address at least stays where it was, or has ended
 	Changed                        // the GGSN has updated it
 	Refused                        // the context could not be opened: see Reason
 	Ended                          // the context is closed: see Reason

@@ -114,12 +114,13 @@ func (e *Engine) updateFailed(c *PDPContext, why Reason, cause gtp.Cause, took t
 		return
 	}
 	c.state = Open
-	about := c.event(UpdateFailed)
-	about.Reason, about.Cause, about.Took = why, cause, took
 	if m := c.session.moved; c.next.id != 0 {
-		about.Kind = MoveFailed
+		m.fail(why, cause, took)
 		e.stay(c)
 		e.speak(c.session, m, now, out)
+		return
 	}
+	about := c.event(UpdateFailed)
+	about.Reason, about.Cause, about.Took = why, cause, took
 	e.tell(about, out)
 }

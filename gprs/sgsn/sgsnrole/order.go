@@ -118,11 +118,30 @@ func (w Which) key() (gtp.TID, error) {
 
 // about has the engine do something about a context, and waits for what becomes of it.
 func (s *SGSN) about(w Which, g goal, do func(key gtp.TID, now time.Time, out *sgsn.Output) error) (Done, error) {
+	return s.aboutAs(w, g, func(key gtp.TID) gtp.TID { return key }, do)
+}
+
+// aboutAddress is about of what all contexts of an address do together: the primary one has the events.
+func (s *SGSN) aboutAddress(w Which, g goal, do func(key gtp.TID, now time.Time, out *sgsn.Output) error) (Done, error) {
+	return s.aboutAs(w, g, s.primary, do)
+}
+
+// primary is the primary context of one.
+func (s *SGSN) primary(key gtp.TID) gtp.TID {
+	s.loop.Do(func(time.Time, *sgsn.Output) {
+		if i, _ := s.engine.Context(key); i.Linked != 0 {
+			key = gtp.MakeTID(i.IMSI, i.Linked)
+		}
+	})
+	return key
+}
+
+func (s *SGSN) aboutAs(w Which, g goal, awaited func(gtp.TID) gtp.TID, do func(key gtp.TID, now time.Time, out *sgsn.Output) error) (Done, error) {
 	key, err := w.key()
 	if err = errors.Join(s.serving(), err); err != nil {
 		return Done{}, err
 	}
-	return did(s.order(key, g, orderTime, func(now time.Time, out *sgsn.Output) error { return do(key, now, out) }))
+	return did(s.order(awaited(key), g, orderTime, func(now time.Time, out *sgsn.Output) error { return do(key, now, out) }))
 }
 
 // Detached are the arguments of detach.
@@ -145,7 +164,7 @@ type Undelegated struct {
 }
 
 func (s *SGSN) undelegateOrder(a Undelegated) (Done, error) {
-	return s.about(a.Which, settling, s.engine.Undelegate)
+	return s.aboutAddress(a.Which, settling, s.engine.Undelegate)
 }
 
 // MovedTo are the arguments of move.
@@ -174,7 +193,7 @@ func (s *SGSN) moveOrder(a MovedTo) (done Done, err error) {
 		if fault != nil {
 			return done, fault.Err()
 		}
-		return s.about(a.Which, opening, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
+		return s.aboutAddress(a.Which, opening, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
 			return s.engine.Reattach(key, ggsn, now, out)
 		})
 	}
@@ -184,7 +203,7 @@ func (s *SGSN) moveOrder(a MovedTo) (done Done, err error) {
 			return done, err
 		}
 	}
-	return s.about(a.Which, moving, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
+	return s.aboutAddress(a.Which, moving, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
 		i, there := s.engine.Context(key)
 		if !there {
 			return sgsn.ErrUnknown

@@ -5,6 +5,7 @@ package sgsnrole
 import (
 	"errors"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -166,5 +167,21 @@ func TestOrderWhileEnding(t *testing.T) {
 	}
 	if _, err := w.sgsn.occupy(&want{netns: w.path(), tun: "ue2"}, gtp.TID{}); !errors.Is(err, sgsn.ErrRetired) || len(w.links(t)) != 1 {
 		t.Errorf("a device after the end: %v; devices %v", err, w.links(t))
+	}
+}
+
+// TestMoveBySecondary: whichever context of an address is named, all move, and the order is told what has become of it.
+func TestMoveBySecondary(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(t, w.settings(t, ue(1, "v4")+"t3_response = \"100ms\"\nn3_requests = 2\n"))
+	must[Done](t)(w.sgsn.secondaryOrder(Linked{Which: started, Filters: []string{"protocol=udp,remote-port=7"}, Quality: Quality{Class: "streaming", Up: 64, Down: 128}}))
+	second := Which{IMSI: started.IMSI, NSAPI: 6}
+	if d := must[Done](t)(w.sgsn.moveOrder(MovedTo{Which: second, To: ours2.String()})); d.Event != "moved" || w.ggsn.count(gtp.TypeUpdateRequest) != 2 {
+		t.Errorf("%+v, %d requests", d, w.ggsn.count(gtp.TypeUpdateRequest))
+	}
+	w.ggsn.set(func() { w.ggsn.silent = true })
+	if _, err := w.sgsn.moveOrder(MovedTo{Which: second, To: ours.String()}); err == nil || !strings.Contains(err.Error(), "no answer") {
+		t.Errorf("without an answer: %v", err)
 	}
 }
