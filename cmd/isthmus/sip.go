@@ -7,8 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/control"
@@ -115,7 +118,7 @@ func (c *SIPUACmd) settings() (agent.Settings, *sounds, error) {
 	if c.Play != "" && c.Tone != 0 {
 		return set, nil, errors.New("--play and --tone are two sources: write one of them")
 	}
-	s := &sounds{record: c.Record, source: media.Silence{}}
+	s := &sounds{record: c.Record, source: media.Silence{}, files: map[*recording]bool{}}
 	switch {
 	case c.Tone != 0:
 		s.source = media.Tone(c.Tone)
@@ -158,13 +161,27 @@ type sounds struct {
 	source media.Source
 	record string
 	calls  int
-	files  []recording
+	mu     sync.Mutex // guards what follows
+	files  map[*recording]bool
 	failed error
 }
 
+// recording is the file of a call. It is complete when the call has ended, not when the telephone has.
 type recording struct {
-	file *os.File
 	*wav.Recorder
+	file *os.File
+	of   *sounds
+}
+
+// Close completes the file, once.
+func (r *recording) Close() error {
+	r.of.mu.Lock()
+	defer r.of.mu.Unlock()
+	if r.of.files[r] {
+		delete(r.of.files, r)
+		r.of.failed = errors.Join(r.of.failed, r.Recorder.Close(), r.file.Close())
+	}
+	return nil // [sounds.close] tells
 }
 
 // next is for the next call.
@@ -179,20 +196,24 @@ func (s *sounds) next() (media.Source, media.Sink) {
 		name = fmt.Sprintf("%s-%d.wav", base, s.calls)
 	}
 	file, err := os.Create(name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err != nil {
 		s.failed = errors.Join(s.failed, err)
 		return s.source, nil
 	}
-	r := recording{file, wav.NewRecorder(file, wav.Linear, longestRecord)}
-	s.files = append(s.files, r)
+	r := &recording{wav.NewRecorder(file, wav.Linear, longestRecord), file, s}
+	s.files[r] = true
 	return s.source, r
 }
 
-// close completes the files.
+// close completes the files of calls that no one has ended, and tells what has failed.
 func (s *sounds) close() error {
-	err := s.failed
-	for _, r := range s.files {
-		err = errors.Join(err, r.Close(), r.file.Close())
+	s.mu.Lock()
+	left := slices.Collect(maps.Keys(s.files))
+	s.mu.Unlock()
+	for _, r := range left {
+		_ = r.Close()
 	}
-	return err
+	return s.failed
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/sip/aka"
+	"github.com/isthmus-net/isthmus/sip/media/g711"
+	"github.com/isthmus-net/isthmus/sip/media/wav"
 	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/ua"
 	"github.com/isthmus-net/isthmus/sip/ua/agent"
@@ -111,5 +113,30 @@ ha1 = "0123456789abcdef0123456789abcdef"
 				}
 			}
 		})
+	}
+}
+
+// A recording is complete when its call has ended, and the others when the telephone has.
+func TestRecordings(t *testing.T) {
+	dir := t.TempDir()
+	s := &sounds{record: filepath.Join(dir, "heard.wav"), files: map[*recording]bool{}}
+	for _, name := range []string{"heard.wav", "heard-2.wav"} {
+		_, sink := s.next()
+		sink.(*recording).Write(0, g711.PCMU, make([]byte, 160))
+		if name == "heard.wav" {
+			_ = sink.(io.Closer).Close()
+		} else if err := s.close(); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := wav.Decode(b); err != nil || got.Len() != 160 {
+			t.Errorf("%s has %d samples, %v", name, got.Len(), err)
+		}
+	}
+	if len(s.files) != 0 {
+		t.Errorf("%d files are open", len(s.files))
 	}
 }

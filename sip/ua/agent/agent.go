@@ -31,7 +31,8 @@ type Settings struct {
 	Interfaces []string
 	// Names are the addresses of hosts, in small letters, that no one else is asked for.
 	Names map[string]netip.Addr
-	// Sound makes what the next call sends, and what takes what it hears; nil is silence.
+	// Sound makes what the next call sends, and what takes what it hears; nil is silence. A sink that is an
+	// [io.Closer] is closed when its call has ended.
 	Sound func() (media.Source, media.Sink)
 	// Latch has media go to where the peer's come from, guarded as package media says.
 	Latch bool

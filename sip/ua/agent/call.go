@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"io"
 	"sync/atomic"
 	"time"
 
@@ -14,8 +15,9 @@ import (
 // call is a call with its media, which have sockets on every path, so that a move waits for none.
 type call struct {
 	*mediaio.Call
-	a  *Agent
-	id atomic.Int64 // the [ua.CallID]; the sockets' readers tell events by it
+	a    *Agent
+	sink media.Sink
+	id   atomic.Int64 // the [ua.CallID]; the sockets' readers tell events by it
 }
 
 // newCall makes the media of a call.
@@ -30,9 +32,11 @@ func (a *Agent) newCall() (*call, error) {
 	}
 	if a.set.Sound != nil {
 		set.Stream.Source, set.Stream.Sink = a.set.Sound()
+		c.sink = set.Stream.Sink
 	}
 	var err error
 	if c.Call, err = a.media.NewCall(set); err != nil {
+		c.closeSink()
 		return nil, err
 	}
 	if err := c.open(a.paths[id]); err != nil {
@@ -45,6 +49,18 @@ func (a *Agent) newCall() (*call, error) {
 		}
 	}
 	return c, nil
+}
+
+// Close ends the media, and closes what took them, if that is an [io.Closer]. Whoever made it knows what became of it.
+func (c *call) Close() {
+	c.Call.Close()
+	c.closeSink()
+}
+
+func (c *call) closeSink() {
+	if sink, ok := c.sink.(io.Closer); ok {
+		_ = sink.Close()
+	}
 }
 
 // open opens the sockets of media on a path.

@@ -7,11 +7,25 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/sip/media"
 	"github.com/isthmus-net/isthmus/sip/media/wav"
 	"github.com/isthmus-net/isthmus/sip/ua"
 )
+
+// closing tells how it was closed.
+type closing struct {
+	*wav.Recorder
+	closed chan error
+}
+
+func (c *closing) Close() error {
+	err := c.Recorder.Close()
+	c.closed <- err
+	return err
+}
 
 // TestFileArrives plays a file to another agent by way of the proxy: what that records is the file,
 // from its first sample on.
@@ -29,7 +43,7 @@ func TestFileArrives(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	recorder := wav.NewRecorder(file, wav.MuLaw, frames*media.Samples)
+	recorder := &closing{wav.NewRecorder(file, wav.MuLaw, frames*media.Samples), make(chan error, 2)}
 	bob := n.register(t, n.peer, plan6, "bob", func() (media.Source, media.Sink) { return nil, recorder })
 	alice := n.register(t, n.mobile, plan6, "alice", func() (media.Source, media.Sink) { return sent, nil })
 	id, err := alice.Call(t.Context(), "sip:bob@"+domain)
@@ -47,8 +61,13 @@ func TestFileArrives(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, bob, ua.Ended)
-	if err := recorder.Close(); err != nil {
-		t.Fatal(err)
+	select { // while the agent runs
+	case err := <-recorder.closed:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(testutil.Patience):
+		t.Fatal("the recorder is not closed")
 	}
 	b, err := os.ReadFile(file.Name())
 	if err != nil {
