@@ -109,6 +109,9 @@ func untilSignal(parent context.Context, ends ...os.Signal) (context.Context, co
 					continue // of a terminal that closes kernel and shell tell both
 				}
 				signal.Stop(signals)
+				if s == syscall.SIGUSR2 {
+					s = syscall.SIGTERM // Go ends no program by the other
+				}
 				_ = syscall.Kill(os.Getpid(), s.(syscall.Signal))
 				return
 			case <-ended.Done():

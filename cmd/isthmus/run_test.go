@@ -19,7 +19,7 @@ import (
 const asStopping = "stopping"
 
 func neverStops() {
-	ctx, _ := untilSignal(context.Background(), endSignals()...)
+	ctx, _ := untilSignal(context.Background(), append(endSignals(), syscall.SIGUSR2)...)
 	fmt.Println("started")
 	<-ctx.Done()
 	select {}
@@ -28,7 +28,8 @@ func neverStops() {
 // TestSecondSignalEnds sends two signals, the second before the first can have been
 // dealt with: it ends a program that is not through with stopping.
 func TestSecondSignalEnds(t *testing.T) {
-	for range 20 {
+	for i := range 20 {
+		pair := [][]syscall.Signal{{syscall.SIGTERM, syscall.SIGINT}, {syscall.SIGTERM, syscall.SIGUSR2}, {syscall.SIGUSR2, syscall.SIGTERM}}[i%3]
 		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		cmd.Env = append(os.Environ(), program.As(asStopping))
 		out, err := cmd.StdoutPipe()
@@ -41,7 +42,7 @@ func TestSecondSignalEnds(t *testing.T) {
 		if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		for _, s := range pair {
 			if err := cmd.Process.Signal(s); err != nil {
 				t.Fatal(err)
 			}
