@@ -11,7 +11,7 @@ import (
 	"github.com/isthmus-net/isthmus/sip/offer"
 )
 
-// TestPeerOfTheOtherFamily has a call by IPv6 be offered media at an IPv4 address alone (RFC 6157 section 3.1): they go by
+// TestPeerOfTheOtherFamily has a call by IPv6 be offered media at an IPv4 address alone (RFC 6157 section 4): they go by
 // a path of that family, whichever path signalling goes by, and back when the peer has IPv6.
 func TestPeerOfTheOtherFamily(t *testing.T) {
 	const signalling = 0
