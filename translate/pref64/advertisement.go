@@ -30,11 +30,17 @@ type Advertisement struct {
 	RouterLifetime time.Duration
 	// Options are the PREF64 options, in their order.
 	Options []Option
-	// Resolvers are name servers of the link that may be used now (RFC 8106 section
-	// 5.1).
-	Resolvers []netip.Addr
+	// Resolvers are name servers of the link.
+	Resolvers []Resolver
 	// Networks are those of the link that the sender announces.
 	Networks []Network
+}
+
+// Resolver is a name server that a router names, and for how long it may be used; 0 is the end of
+// that (RFC 8106 section 5.1).
+type Resolver struct {
+	Addr     netip.Addr
+	Lifetime time.Duration
 }
 
 // Network is one that a router announces for addresses of hosts (RFC 4861 section 4.6.2), and
@@ -88,14 +94,15 @@ func ParseAdvertisement(b []byte) (a Advertisement, err error) {
 // appendResolvers appends the addresses of an RDNSS option:
 //
 //	25 | length | reserved (2 octets) | lifetime in s (4 octets) | addresses
-func appendResolvers(to []netip.Addr, option []byte) []netip.Addr {
+func appendResolvers(to []Resolver, option []byte) []Resolver {
 	const header = 8
-	if option[0] != packet.NDResolvers || len(option) < header || binary.BigEndian.Uint32(option[4:]) == 0 {
+	if option[0] != packet.NDResolvers || len(option) < header {
 		return to
 	}
+	lifetime := time.Duration(binary.BigEndian.Uint32(option[4:])) * time.Second
 	for rest := option[header:]; len(rest) >= 16 && len(to) < maxResolvers; rest = rest[16:] {
 		if a := netip.AddrFrom16([16]byte(rest)); !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() {
-			to = append(to, a)
+			to = append(to, Resolver{a, lifetime})
 		}
 	}
 	return to

@@ -3,7 +3,6 @@
 package pref64
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -43,17 +42,11 @@ func (s Set) Equal(o Set) bool {
 	return s.Source == o.Source && slices.Equal(s.Prefixes, o.Prefixes)
 }
 
-const (
-	// maxKnown bounds what all routers of a link together may say.
-	maxKnown = 64
-	// maxOfRouter is what one of them may say: no more is read of one advertisement.
-	maxOfRouter = maxOptions
-)
-
 // Known is what was learnt of one interface and when that ends. The zero value knows
 // nothing. It is not safe for concurrent use.
 type Known struct {
-	advertised []advertised
+	advertised []said[netip.Prefix]
+	named      []said[netip.Addr]
 	networks   []announced
 	resolved   []netip.Prefix
 	until      time.Time // of resolved
@@ -67,57 +60,28 @@ type announced struct {
 	since, last, until time.Time
 }
 
-type advertised struct {
-	router  netip.Addr
-	prefix  netip.Prefix
-	expires time.Time
-	heard   time.Time // last
-}
-
 // Advertised takes the options that a router sent. A prefix with a lifetime of 0 is not
 // used any more; one that an advertisement does not name stays until its time is over.
 func (k *Known) Advertised(router netip.Addr, options []Option, now time.Time) {
 	k.expire(now)
 	for _, o := range options {
-		at := slices.IndexFunc(k.advertised, func(a advertised) bool { return a.router == router && a.prefix == o.Prefix })
-		switch {
-		case o.Lifetime == 0 && at >= 0:
-			k.advertised = slices.Delete(k.advertised, at, at+1)
-		case o.Lifetime == 0:
-		case at >= 0:
-			k.advertised[at].expires, k.advertised[at].heard = now.Add(o.Lifetime), now
-		case k.room(router, now):
-			k.advertised = append(k.advertised, advertised{router, o.Prefix, now.Add(o.Lifetime), now})
-		}
+		k.advertised = take(k.advertised, router, o.Prefix, o.Lifetime, now)
 	}
 }
 
-// room makes room for one more prefix of a router, and reports whether there is some. A router
-// with its share replaces what it has not said for longest; where all room is taken, the
-// router with most gives way to one that has less, so that none keeps another out.
-func (k *Known) room(router netip.Addr, now time.Time) bool {
-	of := make(map[netip.Addr]int)
-	for _, a := range k.advertised {
-		of[a.router]++
+// Named takes the name servers that a router names, likewise (RFC 8106 section 5.1).
+func (k *Known) Named(router netip.Addr, resolvers []Resolver, now time.Time) {
+	k.expire(now)
+	for _, r := range resolvers {
+		k.named = take(k.named, router, r.Addr, r.Lifetime, now)
 	}
-	full := of[router] >= maxOfRouter
-	if !full && len(k.advertised) < maxKnown {
-		return true
-	}
-	out := -1
-	for i, a := range k.advertised {
-		gives := of[a.router] > of[router]
-		if full {
-			gives = a.router == router && a.heard.Before(now)
-		}
-		if gives && (out < 0 || cmp.Or(of[k.advertised[out].router]-of[a.router], a.heard.Compare(k.advertised[out].heard)) < 0) {
-			out = i
-		}
-	}
-	if out >= 0 {
-		k.advertised = slices.Delete(k.advertised, out, out+1)
-	}
-	return out >= 0
+}
+
+// Resolvers are the name servers that routers name now, so many as one of them may.
+func (k *Known) Resolvers(now time.Time) []netip.Addr {
+	k.expire(now)
+	all := distinct(k.named)
+	return all[:min(len(all), maxResolvers)]
 }
 
 // Announced takes the networks of an advertisement, before the options of the same. Of all
@@ -142,8 +106,8 @@ func (k *Known) Announced(router netip.Addr, networks []Network, now time.Time) 
 	}
 }
 
-// Announces reports since when a router has announced a network, or one around it.
-func (k *Known) Announces(router netip.Addr, network netip.Prefix) (since time.Time, ok bool) {
+// announces reports since when a router has announced a network, or one around it.
+func (k *Known) announces(router netip.Addr, network netip.Prefix) (since time.Time, ok bool) {
 	for _, a := range k.networks {
 		if a.router == router && a.network.Bits() <= network.Bits() && a.network.Contains(network.Addr()) && (!ok || a.since.Before(since)) {
 			since, ok = a.since, true
@@ -156,10 +120,12 @@ func (k *Known) Announces(router netip.Addr, network netip.Prefix) (since time.T
 // router has advertised since it announces that one. So the advertisement that renumbers a
 // link has its prefixes used at once, and those of the network before are forgotten.
 func (k *Known) Moved(network netip.Prefix) {
-	k.advertised = slices.DeleteFunc(k.advertised, func(a advertised) bool {
-		since, ok := k.Announces(a.router, network)
-		return !ok || a.heard.Before(since)
-	})
+	stale := func(router netip.Addr, heard time.Time) bool {
+		since, ok := k.announces(router, network)
+		return !ok || heard.Before(since)
+	}
+	k.advertised = slices.DeleteFunc(k.advertised, func(s said[netip.Prefix]) bool { return stale(s.router, s.heard) })
+	k.named = slices.DeleteFunc(k.named, func(s said[netip.Addr]) bool { return stale(s.router, s.heard) })
 	k.resolved = nil
 }
 
@@ -169,7 +135,8 @@ func (k *Known) Resolved(prefixes []netip.Prefix, until time.Time) {
 }
 
 func (k *Known) expire(now time.Time) {
-	k.advertised = slices.DeleteFunc(k.advertised, func(a advertised) bool { return !now.Before(a.expires) })
+	k.advertised = slices.DeleteFunc(k.advertised, func(s said[netip.Prefix]) bool { return !now.Before(s.expires) })
+	k.named = slices.DeleteFunc(k.named, func(s said[netip.Addr]) bool { return !now.Before(s.expires) })
 	if !now.Before(k.until) {
 		k.resolved = nil
 	}
@@ -178,12 +145,7 @@ func (k *Known) expire(now time.Time) {
 // Set is what holds now: what routers said, or else what name servers did.
 func (k *Known) Set(now time.Time) Set {
 	k.expire(now)
-	var s Set
-	for _, a := range k.advertised {
-		if !slices.Contains(s.Prefixes, a.prefix) {
-			s.Prefixes = append(s.Prefixes, a.prefix)
-		}
-	}
+	s := Set{Prefixes: distinct(k.advertised)}
 	switch {
 	case len(s.Prefixes) > 0:
 		s.Source = SourceAdvertisement
@@ -193,7 +155,7 @@ func (k *Known) Set(now time.Time) Set {
 	return s
 }
 
-// Next is when [Known.Set] changes by itself; zero is never.
+// Next is when something that is known ends by itself; zero is never.
 func (k *Known) Next() time.Time {
 	var next time.Time
 	sooner := func(t time.Time) {
@@ -203,6 +165,9 @@ func (k *Known) Next() time.Time {
 	}
 	for _, a := range k.advertised {
 		sooner(a.expires)
+	}
+	for _, n := range k.named {
+		sooner(n.expires)
 	}
 	if len(k.resolved) > 0 {
 		sooner(k.until)

@@ -133,7 +133,7 @@ func TestAdvertisement(t *testing.T) {
 			"01 01 020000000001" + "05 01 0000 000005dc" +
 			"19 03 0000 00000258 20010db8 00000000 00000000 00000053" +
 			"26 02 0708 0064ff9b 00000000 00000000",
-			Advertisement{RouterLifetime: 1800 * time.Second, Options: []Option{option("64:ff9b::/96", 1800*time.Second)}, Resolvers: []netip.Addr{netip.MustParseAddr("2001:db8::53")}}},
+			Advertisement{RouterLifetime: 1800 * time.Second, Options: []Option{option("64:ff9b::/96", 1800*time.Second)}, Resolvers: []Resolver{{netip.MustParseAddr("2001:db8::53"), 600 * time.Second}}}},
 		{"networks of the link, of which one goes, one is deprecated, one is of the link alone and one has no such length", "86 00 0000 40 00 0708 00000000 00000000" +
 			"03 04 40 c0 00000e10 00000708 00000000 20010db8 00010000 00000000 00000001" +
 			"03 04 40 c0 00000000 00000000 00000000 20010db8 00020000 00000000 00000000" +
@@ -142,7 +142,7 @@ func TestAdvertisement(t *testing.T) {
 			"03 04 81 c0 00000e10 00000708 00000000 20010db8 00030000 00000000 00000000",
 			Advertisement{RouterLifetime: 1800 * time.Second, Networks: []Network{network("2001:db8:1::/64", 1800*time.Second), network("2001:db8:2::/64", 0), network("2001:db8:4::/64", 0)}}},
 		{"name servers that go", "86 00 0000 40 00 0708 00000000 00000000" + "19 03 0000 00000000 20010db8 00000000 00000000 00000053",
-			Advertisement{RouterLifetime: 1800 * time.Second}},
+			Advertisement{RouterLifetime: 1800 * time.Second, Resolvers: []Resolver{{netip.MustParseAddr("2001:db8::53"), 0}}}},
 		{"a PREF64 option to be ignored beside one that is not", "86 00 0000 40 00 0708 00000000 00000000" +
 			"26 02 070f 0064ff9b 00000000 00000000" + "26 02 0708 0064ff9b 00000000 00000000",
 			Advertisement{RouterLifetime: 1800 * time.Second, Options: []Option{option("64:ff9b::/96", 1800*time.Second)}}},

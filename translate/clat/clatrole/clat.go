@@ -8,7 +8,6 @@ package clatrole
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -20,7 +19,6 @@ import (
 	"github.com/isthmus-net/isthmus/internal/retry"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/translate/pref64"
-	"github.com/isthmus-net/isthmus/translate/pref64/discovery"
 )
 
 var _ role.Instance = (*CLAT)(nil)
@@ -31,6 +29,8 @@ type CLAT struct {
 	log   *slog.Logger
 	ready chan struct{}
 	host  *port.Host
+	// fallback are name servers to ask where neither the configuration nor a router names any.
+	fallback func() []netip.AddrPort
 
 	mu      sync.Mutex // guards what follows
 	waiting string     // for what; empty while it translates
@@ -53,7 +53,7 @@ type conditions struct {
 
 // New makes the CLAT that cfg describes, without touching the host.
 func New(cfg Settings, log *slog.Logger) (*CLAT, error) {
-	return &CLAT{cfg: cfg, log: log, ready: make(chan struct{}), waiting: starting, set: pref64.Set{Prefixes: cfg.Prefixes}, trouble: retry.Trouble{First: firstTry, Last: lastTry}}, nil
+	return &CLAT{cfg: cfg, log: log, ready: make(chan struct{}), fallback: hostResolvers, waiting: starting, set: pref64.Set{Prefixes: cfg.Prefixes}, trouble: retry.Trouble{First: firstTry, Last: lastTry}}, nil
 }
 
 // Name implements [role.Instance].
@@ -99,7 +99,7 @@ func (c *CLAT) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	f := &finder{cfg: &c.cfg, log: c.log}
+	f := &finder{cfg: &c.cfg, log: c.log, fallback: c.fallback}
 	defer f.stop()
 	defer func() { err = errors.Join(err, c.stop()) }()
 	served := false
@@ -338,57 +338,6 @@ func (c *CLAT) stop() error {
 	defer c.mu.Unlock()
 	c.past.add(s.totals())
 	return err
-}
-
-// finder looks for the prefix on the uplink, as long as the link stays the same.
-type finder struct {
-	cfg    *Settings
-	log    *slog.Logger
-	at     port.Uplink6
-	sets   <-chan pref64.Set   // nil: no one tells of any
-	moves  chan discovery.Move // holds one, the latest
-	cancel context.CancelFunc
-}
-
-// follow has the prefixes of the uplink told, and reports whether that is another place than
-// before. It looks for another only if it may. Where the network alone is another, what its
-// routers have said already is not asked for again.
-func (f *finder) follow(ctx context.Context, at port.Uplink6, may bool) (restarted bool, err error) {
-	sameLink := f.at.Name == at.Name && f.at.Index == at.Index
-	same := sameLink && f.at.Subnet == at.Subnet
-	if len(f.cfg.Prefixes) > 0 || at.Name == "" || same && (f.sets != nil || !may) {
-		return false, nil
-	}
-	f.at = at
-	resolvers := f.cfg.Resolvers
-	if len(resolvers) == 0 {
-		resolvers = hostResolvers()
-	}
-	if sameLink && f.sets != nil {
-		select {
-		case <-f.moves: // outdated
-		default:
-		}
-		f.moves <- discovery.Move{Network: at.Subnet, Resolvers: resolvers}
-		return false, nil
-	}
-	f.stop()
-	ctx, cancel := context.WithCancel(ctx)
-	f.moves = make(chan discovery.Move, 1)
-	sets, err := discovery.Watch(ctx, discovery.Settings{Interface: at.Name, Resolvers: resolvers, Moves: f.moves, Log: f.log})
-	if err != nil {
-		cancel()
-		return true, fmt.Errorf("the prefix of the NAT64 cannot be looked for on %s: %w", at.Name, err)
-	}
-	f.sets, f.cancel = sets, cancel
-	return true, nil
-}
-
-func (f *finder) stop() {
-	if f.cancel != nil {
-		f.cancel()
-	}
-	f.sets, f.cancel = nil, nil
 }
 
 // defaultRoute is all of IPv4.

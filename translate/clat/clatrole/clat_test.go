@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -384,16 +383,5 @@ func TestSecondTranslator(t *testing.T) {
 	}
 	if err := w.stop(); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestResolvers(t *testing.T) {
-	var all []netip.AddrPort
-	for _, a := range []string{"2001:db8::53", "127.0.0.53", "::1", "192.0.2.1", "2001:db8::54"} {
-		all = append(all, netip.AddrPortFrom(netip.MustParseAddr(a), 53))
-	}
-	want := []netip.AddrPort{all[0], all[4]}
-	if got := beyond(all); !slices.Equal(got, want) {
-		t.Errorf("asked %v, want %v", got, want)
 	}
 }

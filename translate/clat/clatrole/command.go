@@ -13,7 +13,7 @@ import (
 type Command struct {
 	Uplink    string   `placeholder:"LINK" help:"Link to the NAT64 (that of the IPv6 default route)."`
 	Prefix    []string `placeholder:"PREFIX" help:"Prefix of the NAT64 (discovered: from router advertisements, then by DNS)."`
-	Resolver  []string `placeholder:"ADDRESS" help:"Name server to ask for the prefix (those of the host)."`
+	Resolver  []string `placeholder:"ADDRESS" help:"Name server to ask for the prefix (those that routers name, or those of the host)."`
 	LAN       string   `name:"lan" placeholder:"PREFIX" help:"96 bits routed to this host, for private IPv4 networks behind it."`
 	Interface string   `placeholder:"NAME" default:"clat" help:"Name of the device (${default})."`
 	Socket    string   `placeholder:"PATH" env:"ISTHMUS_CONTROL" help:"Where 'isthmus status' asks, beside another isthmus on this host (that of the configuration's default)."`

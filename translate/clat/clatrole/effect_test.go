@@ -97,15 +97,7 @@ func TestResolverTells(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
-		rr, err := dns.NewRR("ipv4only.arpa. 600 IN AAAA 2001:db8:64::192.0.0.170")
-		if err != nil {
-			panic(err)
-		}
-		m := new(dns.Msg).SetReply(q)
-		m.Answer = []dns.RR{rr}
-		_ = w.WriteMsg(m)
-	})}
+	server := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(knowsPrefix)}
 	go func() { _ = server.ActivateAndServe() }()
 	defer conn.Close()
 	f := &finder{cfg: written(t, fmt.Sprintf("resolvers = [%q]", conn.LocalAddr())), log: slog.New(slog.DiscardHandler)}

@@ -28,18 +28,30 @@ type answer struct {
 var errSilent = errors.New("no name server answers")
 
 // ask asks the name servers of a link in turn for AAAA records of ipv4only.arpa (RFC 7050
-// section 3). The CD bit stays clear, without which no DNS64 makes any.
+// section 3), until one tells of a prefix: those that several routers name need not be alike.
+// The CD bit stays clear, without which no DNS64 makes any.
 func ask(ctx context.Context, link string, resolvers []netip.AddrPort) (answer, error) {
 	failure := errSilent
+	var without *answer
 	for _, at := range resolvers {
 		m, err := askOne(ctx, link, at)
 		if err != nil {
 			failure = err
 			continue
 		}
-		if m.Rcode == dns.RcodeSuccess || m.Rcode == dns.RcodeNameError {
-			return judge(m), nil
+		if m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
+			continue
 		}
+		a := judge(m)
+		if len(a.prefixes) > 0 {
+			return a, nil
+		}
+		if without == nil {
+			without = &a
+		}
+	}
+	if without != nil {
+		return *without, nil
 	}
 	return answer{}, failure
 }

@@ -132,7 +132,7 @@ func TestRefresh(t *testing.T) {
 		}, 20, []string{learnt, none}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := &watcher{log: slog.New(slog.DiscardHandler), sets: make(chan pref64.Set, 1), answers: make(chan asked, 1)}
+			w := &watcher{log: slog.New(slog.DiscardHandler), sets: make(chan pref64.Set, 1), answers: make(chan asked, 1), ask: ask}
 			var told []string
 			step := func(now time.Time) {
 				w.due(t.Context(), now)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/net/ipv6"
@@ -25,6 +26,11 @@ const (
 	// asked: the delay of an answer, and a lost message less than another
 	// solicitation.
 	DefaultAdvertisementWait = 1500 * time.Millisecond
+	// lookAgain is how often Fallback is called where its name servers are asked.
+	lookAgain = 5 * time.Second
+	// leastBetween is the time between two questions where advertisements name other name
+	// servers each time.
+	leastBetween = time.Second
 )
 
 // Settings say where prefixes are looked for.
@@ -32,22 +38,20 @@ type Settings struct {
 	// Interface is the link whose NAT64 is meant. Empty: name servers alone are asked,
 	// by any link.
 	Interface string
-	// Resolvers are the name servers of that link. Empty: those that its routers name
-	// in their advertisements (RFC 8106).
+	// Resolvers are asked in place of the name servers that routers of that link name in their
+	// advertisements (RFC 8106).
 	Resolvers []netip.AddrPort
-	// Moves reports that the host is in another network by the same interface. Nil: never.
-	Moves <-chan Move
+	// Fallback returns those to ask while there are neither. It is called again and again: the
+	// list of a host changes. Nil: there are none.
+	Fallback func() []netip.AddrPort
+	// Moves reports the network of 64 bits that the host is in now, by the same interface. Nil:
+	// it stays in one.
+	Moves <-chan netip.Prefix
 	// AdvertisementWait is how long routers have before name servers are asked; 0 is
 	// DefaultAdvertisementWait.
 	AdvertisementWait time.Duration
 	// Log is told of changes. Nil: no one.
 	Log *slog.Logger
-}
-
-// Move is the network of 64 bits that a host is in now, and the Resolvers of [Settings] there.
-type Move struct {
-	Network   netip.Prefix
-	Resolvers []netip.AddrPort
 }
 
 // Watch reports what the prefixes of the NAT64 behind an interface are: once something is
@@ -61,7 +65,7 @@ type Move struct {
 func Watch(ctx context.Context, s Settings) (<-chan pref64.Set, error) {
 	w := &watcher{
 		settings: s, log: s.Log,
-		sets: make(chan pref64.Set, 1), heard: make(chan heard), answers: make(chan asked, 1),
+		sets: make(chan pref64.Set, 1), heard: make(chan heard), answers: make(chan asked, 1), ask: ask,
 	}
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
@@ -120,15 +124,16 @@ type watcher struct {
 	sets     chan pref64.Set
 	heard    chan heard
 	answers  chan asked
+	ask      func(ctx context.Context, link string, resolvers []netip.AddrPort) (answer, error)
 
 	known        pref64.Known
-	told         *pref64.Set      // nil: nothing yet
-	named        []netip.AddrPort // resolvers that a router names
-	namedBy      netip.Addr
+	told         *pref64.Set // nil: nothing yet
 	moves        int
 	asking       bool
-	answeredOnce bool // by name servers, or not in their time
-	failures     int  // of name servers, in a row
+	askedAt      time.Time        // last
+	askedOf      []netip.AddrPort // likewise
+	answeredOnce bool             // by name servers, or not in their time
+	failures     int              // of name servers, in a row
 	askAt        time.Time
 	solicitAt    time.Time // zero: no more
 	solicited    int
@@ -177,8 +182,8 @@ func (w *watcher) run(ctx context.Context) {
 			w.advertised(h, time.Now())
 		case a := <-w.answers:
 			w.answered(a, time.Now())
-		case m := <-w.settings.Moves:
-			w.moved(m, time.Now())
+		case network := <-w.settings.Moves:
+			w.moved(network, time.Now())
 		case <-timer.C:
 		}
 		now := time.Now()
@@ -192,34 +197,17 @@ func (w *watcher) run(ctx context.Context) {
 func (w *watcher) advertised(h heard, now time.Time) {
 	w.known.Announced(h.from, h.said.Networks, now)
 	w.known.Advertised(h.from, h.said.Options, now)
+	w.known.Named(h.from, h.said.Resolvers, now)
 	if len(h.said.Options) > 0 {
 		w.solicitAt = time.Time{}
 	}
-	if len(h.said.Resolvers) == 0 {
-		return
-	}
-	var named []netip.AddrPort
-	for _, r := range h.said.Resolvers {
-		if r.IsLinkLocalUnicast() {
-			r = r.WithZone(w.settings.Interface)
-		}
-		named = append(named, netip.AddrPortFrom(r, dnsPort))
-	}
-	if w.named == nil && len(w.settings.Resolvers) == 0 && w.failures > 0 {
-		w.askAt = now // there is someone to ask at last
-	}
-	w.named, w.namedBy = named, h.from
 }
 
 // moved begins again in another network, with what its routers have said before the host had
 // an address there.
-func (w *watcher) moved(m Move, now time.Time) {
+func (w *watcher) moved(network netip.Prefix, now time.Time) {
 	w.moves++
-	w.known.Moved(m.Network)
-	w.settings.Resolvers = m.Resolvers
-	if _, ok := w.known.Announces(w.namedBy, m.Network); !ok {
-		w.named = nil
-	}
+	w.known.Moved(network)
 	w.failures, w.answeredOnce = 0, false
 	w.begin(now)
 }
@@ -271,19 +259,44 @@ func (w *watcher) due(ctx context.Context, now time.Time) {
 			w.solicitAt = time.Time{}
 		}
 	}
-	if w.asking || now.Before(w.askAt) || w.known.Set(now).Source == pref64.SourceAdvertisement {
+	if !w.asking && w.known.Set(now).Source != pref64.SourceAdvertisement {
+		w.question(ctx, now)
+	}
+}
+
+// question asks name servers when it is time, or when they are others than those that were asked.
+func (w *watcher) question(ctx context.Context, now time.Time) {
+	resolvers := w.resolvers(now)
+	if w.answeredOnce && !slices.Equal(resolvers, w.askedOf) {
+		w.failures, w.askAt = 0, w.askedAt.Add(leastBetween)
+	}
+	if now.Before(w.askAt) {
 		return
 	}
-	resolvers := w.settings.Resolvers
-	if len(resolvers) == 0 {
-		resolvers = w.named
-	}
-	w.asking = true
+	w.asking, w.askedAt, w.askedOf = true, now, resolvers
 	moves := w.moves
 	go func() {
-		a, err := ask(ctx, w.settings.Interface, resolvers)
+		a, err := w.ask(ctx, w.settings.Interface, resolvers)
 		w.answers <- asked{a, err, moves} // there is room: one question at a time
 	}()
+}
+
+// resolvers are the name servers to ask now: of those that the host has itself, no one knows
+// whether they are of this link (RFC 8880 section 7.1).
+func (w *watcher) resolvers(now time.Time) (list []netip.AddrPort) {
+	if len(w.settings.Resolvers) > 0 {
+		return w.settings.Resolvers
+	}
+	for _, r := range w.known.Resolvers(now) {
+		if r.IsLinkLocalUnicast() {
+			r = r.WithZone(w.settings.Interface)
+		}
+		list = append(list, netip.AddrPortFrom(r, dnsPort))
+	}
+	if len(list) == 0 && w.settings.Fallback != nil {
+		list = w.settings.Fallback()
+	}
+	return list
 }
 
 // tell reports a set that differs from the last one.
@@ -318,7 +331,13 @@ func (w *watcher) next(now time.Time) time.Time {
 			next = t
 		}
 	}
-	if !w.asking && w.known.Set(now).Source != pref64.SourceAdvertisement && w.askAt.Before(next) {
+	if w.asking || w.known.Set(now).Source == pref64.SourceAdvertisement {
+		return next
+	}
+	if look := now.Add(lookAgain); w.settings.Fallback != nil && look.Before(next) {
+		next = look
+	}
+	if w.askAt.Before(next) {
 		next = w.askAt
 	}
 	return next
