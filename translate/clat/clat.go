@@ -71,7 +71,7 @@ type Engine struct {
 	// outward and inward are ICMP messages in fragments, from the host and from the link.
 	outward, inward messages
 	strangers       uint64
-	foreign         uint64 // packets of the device whose source is not ours
+	foreign         uint64 // packets of the host whose source is not ours, and of the network whose source is
 	bucket          ratelimit.Bucket
 	// answered and suppressed are errors about packets that the host does not send, and about
 	// those of foreign sources.
@@ -182,12 +182,22 @@ func (e *Engine) HandleHost(ip []byte, now time.Time, out *packet.Batch) {
 		e.strangers++
 		return
 	}
-	if ip[0]>>4 == 4 && !e.admits(ip) {
+	switch {
+	case ip[0]>>4 != 4 && e.pretends(ip):
+		e.foreign++
+	case ip[0]>>4 == 4 && !e.admits(ip):
 		e.foreign++
 		e.refuse(ip, now, out)
-		return
+	default:
+		e.translate(&e.outward, ip, now, out)
 	}
-	e.translate(&e.outward, ip, now, out)
+}
+
+// pretends reports whether an IPv6 packet, which is of the network, has a source that stands for
+// the host or the network behind it. Those send IPv4; so it is forged, and translated it would
+// come from one of them (RFC 6877 section 6.3: what is no address of theirs is the NAT64's).
+func (e *Engine) pretends(p packet.IPv6) bool {
+	return p.Src() == e.claim.addr || e.lan.IsValid() && e.lan.Contains(p.Src())
 }
 
 // admits reports whether an IPv4 packet has a source of ours, without which it would leave as
@@ -250,6 +260,8 @@ func (e *Engine) HandleLink(ip []byte, now time.Time, out *packet.Batch) {
 	case e.claim.handle(p, out):
 	case e.claim.state != Owned:
 		e.strangers++
+	case e.pretends(p):
+		e.foreign++
 	default:
 		e.translate(&e.inward, p, now, out)
 	}
