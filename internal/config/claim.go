@@ -36,6 +36,8 @@ type Socket struct {
 	// Protocol is "UDP" or "TCP".
 	Protocol string
 	At       netip.AddrPort
+	// Only6 reports that the unspecified address of IPv6 is none of IPv4.
+	Only6 bool
 	// Fixed reports that the port is that of a standard, and no key changes it.
 	Fixed bool
 }
@@ -43,7 +45,7 @@ type Socket struct {
 func (s Socket) key() string { return s.Key }
 
 func (s Socket) against(other Claim, by string) *fault {
-	if other, ok := other.(Socket); ok && other.Protocol == s.Protocol && overlap(s.At, other.At) {
+	if other, ok := other.(Socket); ok && other.Protocol == s.Protocol && s.overlaps(&other) {
 		return wrong(s.remedy(), "%s %s is also bound by %s", s.Protocol, other.At, by)
 	}
 	return nil
@@ -56,12 +58,18 @@ func (s Socket) remedy() string {
 	return "choose another port or address"
 }
 
-// overlap reports whether two sockets of one protocol cannot exist side by side. One for all
-// addresses of IPv6 may be one for all of IPv4, too.
-func overlap(a, b netip.AddrPort) bool {
-	covers := func(all, one netip.Addr) bool { return all.IsUnspecified() && (all.Is6() || one.Is4()) }
+// overlaps reports whether two sockets of one protocol cannot exist side by side.
+func (s *Socket) overlaps(other *Socket) bool {
+	a, b := s.At, other.At
 	return a.Addr().IsValid() && b.Addr().IsValid() && a.Port() != 0 && a.Port() == b.Port() &&
-		(a.Addr() == b.Addr() || covers(a.Addr(), b.Addr()) || covers(b.Addr(), a.Addr()))
+		(a.Addr() == b.Addr() || s.covers(b.Addr()) || other.covers(a.Addr()))
+}
+
+// covers reports whether a socket is for all addresses of the family of one: one for all of IPv6 may be one for all of
+// IPv4, too.
+func (s *Socket) covers(one netip.Addr) bool {
+	all := s.At.Addr()
+	return all.IsUnspecified() && (one.Is4() == all.Is4() || all.Is6() && !s.Only6)
 }
 
 // Route are destinations whose packets go to the instance.

@@ -88,7 +88,7 @@ func (c *checker) against(others []claimant, one claimant, claim Claim) {
 func (c *checker) groups(all []claimant) {
 	each[Group](all, func(one claimant, group Group) {
 		each[Socket](all, func(other claimant, socket Socket) {
-			if path := one.path + "." + group.Key; socket.Protocol == "UDP" && overlap(socket.At, group.At) && !c.failed[path] {
+			if path := one.path + "." + group.Key; socket.Protocol == "UDP" && socket.overlaps(&Socket{At: group.At}) && !c.failed[path] {
 				c.fail(path, fmt.Sprintf("neighbours are heard on UDP %s, which %s binds as %s", group.At, other.by(), socket.At),
 					"choose another port there, or name an address to bind")
 			}

@@ -149,32 +149,29 @@ func (s *Settings) check(c *config.Checker) {
 // claims are the sockets as package sctp binds them: one for each family, at its only address or at all of them.
 func (s *Settings) claims() (claims []config.Claim) {
 	claim := func(key, protocol string, a netip.Addr, number int) {
-		claims = append(claims, config.Socket{Key: key, Protocol: protocol, At: netip.AddrPortFrom(a, uint16(number))})
+		at := netip.AddrPortFrom(a, uint16(number))
+		claims = append(claims, config.Socket{Key: key, Protocol: protocol, At: at, Only6: protocol == "UDP"})
 	}
 	if s.Encapsulation == inIP { // raw sockets do not know of ports: it is for the whole network namespace
 		claims = append(claims, config.Right{Capability: unix.CAP_NET_RAW, Name: "CAP_NET_RAW", Purpose: "send packets of SCTP"})
 		claim("port", "SCTP", netip.IPv6Unspecified(), s.Port)
 		return claims
 	}
-	of := map[netip.Addr]int{} // addresses of each family, by its unspecified one
 	for _, a := range s.Listen {
 		claim("listen", "UDP", a, s.UDPPort)
-		of[unspecified(a)]++
 	}
 	for _, all := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		if of[all] > 1 || len(s.Listen) == 0 && all.Is6() { // which covers IPv4
+		n := 0
+		for _, a := range s.Listen {
+			if a.Is4() == all.Is4() {
+				n++
+			}
+		}
+		if n > 1 || len(s.Listen) == 0 {
 			claim("listen", "UDP", all, s.UDPPort)
 		}
 	}
 	return claims
-}
-
-// unspecified is the address that stands for all of the family.
-func unspecified(a netip.Addr) netip.Addr {
-	if a.Is4() {
-		return netip.IPv4Unspecified()
-	}
-	return netip.IPv6Unspecified()
 }
 
 func (s *Settings) summary() string {
