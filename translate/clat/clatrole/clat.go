@@ -35,9 +35,11 @@ type CLAT struct {
 	mu      sync.Mutex // guards what follows
 	waiting string     // for what; empty while it translates
 	problem string     // why it is tried again; empty: it need not be
+	blind   string     // why no prefix can be looked for; empty: it is, or need not be
 	native  bool
 	set     pref64.Set
 	current *session // nil: none
+	ending  *session // is being stopped, and counts until it is among the past
 	mtu     int      // of IPv4, while there is a session that serves
 	past    totals   // of sessions that have ended
 
@@ -127,14 +129,11 @@ func (c *CLAT) Run(ctx context.Context) (err error) {
 func (c *CLAT) follow(ctx context.Context, f *finder, now time.Time) (ended <-chan struct{}, err error) {
 	at, err := c.host.Uplink6(c.cfg.Uplink, c.cfg.Interface, c.tried.at.Subnet)
 	if err != nil {
+		c.enter(starting)
 		return nil, err
 	}
-	restarted, err := f.follow(ctx, at, c.trouble.Wait(now) == 0)
-	if err != nil {
+	if err := c.find(ctx, f, at, now); err != nil {
 		c.failed(err, now)
-	}
-	if restarted {
-		c.take(pref64.Set{}) // what was found elsewhere says nothing of this network
 	}
 	return c.reconcile(ctx, at, now)
 }
@@ -177,6 +176,25 @@ func (c *CLAT) failed(err error, now time.Time) {
 	c.mu.Unlock()
 	if c.trouble.Failed(err.Error(), now) {
 		c.log.Warn("the translator could not be set up; it is tried again", "error", err, "in", c.trouble.Wait(now))
+	}
+}
+
+// find has the prefix looked for on the uplink.
+func (c *CLAT) find(ctx context.Context, f *finder, at port.Uplink6, now time.Time) error {
+	restarted, err := f.follow(ctx, at, c.trouble.Wait(now) == 0)
+	if restarted {
+		c.sought(err)
+		c.take(pref64.Set{}) // what was found elsewhere says nothing of this network
+	}
+	return err
+}
+
+// sought notes why no prefix can be looked for; nil: it is looked for.
+func (c *CLAT) sought(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.blind = ""; err != nil {
+		c.blind = err.Error()
 	}
 }
 
@@ -325,7 +343,7 @@ func (c *CLAT) enter(what string) (news bool) {
 func (c *CLAT) stop() error {
 	c.mu.Lock()
 	s := c.current
-	c.current, c.native = nil, false
+	c.current, c.ending, c.native = nil, s, false
 	if s != nil {
 		c.waiting = starting
 	}
@@ -337,6 +355,7 @@ func (c *CLAT) stop() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.past.add(s.totals())
+	c.ending = nil
 	return err
 }
 

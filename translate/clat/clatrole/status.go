@@ -21,7 +21,7 @@ type Status struct {
 	// State is what the instance waits for, or serving, or aside while the host has
 	// IPv4 of its own; device_down while someone has set the device down, or incomplete
 	// while something is missing that the instance has set up; retrying, with the Error of the
-	// last try, while the host could not be set up.
+	// last try, while the host could not be set up, or the prefix not be looked for.
 	State string `json:"state"`
 	Error string `json:"error,omitempty"`
 	// Missing is what should be on the host and is not.
@@ -55,7 +55,9 @@ func (c *CLAT) Status() any {
 		}
 	}
 	switch {
-	case c.waiting == waitUplink, c.waiting == waitPrefix:
+	case c.waiting == waitPrefix && c.blind != "":
+		st.State, st.Error = retrying, c.blind
+	case c.waiting == waitUplink, c.waiting == waitPrefix: // what failed before is no matter now
 	case c.problem != "":
 		st.State, st.Error = retrying, c.problem
 	case c.native:
@@ -99,7 +101,7 @@ func (s *session) totals() totals {
 // Collect implements [role.Instance].
 func (c *CLAT) Collect(emit func(role.Metric)) {
 	c.mu.Lock()
-	s := c.current
+	s := cmp.Or(c.current, c.ending)
 	var t totals
 	t.add(c.past)
 	c.mu.Unlock()
