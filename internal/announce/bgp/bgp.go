@@ -2,7 +2,7 @@
 
 // Package bgp tells neighboring routers by BGP which prefixes lead to this host.
 // It holds the library github.com/osrg/gobgp, whose types do not leave it. It
-// learns no routes, and touches none of the host's.
+// uses no route of theirs and passes none on, and touches none of the host's.
 package bgp
 
 import (
@@ -92,7 +92,11 @@ func Open(cfg config.Announce, log *slog.Logger) (*Speaker, error) {
 		cancel()
 		return nil, fmt.Errorf("cannot listen for BGP on %v, port %d: %w: stop the other routing daemon, or leave listen out", cfg.Listen, listenPort, err)
 	}
-	err := s.server.WatchEvent(ctx, server.WatchEventMessageCallbacks{OnPeerUpdate: s.changed}, server.WatchPeer())
+	err := ownRoutes(ctx, s.server)
+	if err != nil {
+		return nil, errors.Join(err, s.Close(false))
+	}
+	err = s.server.WatchEvent(ctx, server.WatchEventMessageCallbacks{OnPeerUpdate: s.changed}, server.WatchPeer())
 	if err != nil {
 		return nil, errors.Join(err, s.Close(false))
 	}

@@ -164,7 +164,7 @@ ttl_security = true
 	if restart != 50 {
 		t.Errorf("a restart may take %d s", restart)
 	}
-	answer(t, session)
+	answer(t, session, 64999)
 	heard := map[string][]string{}
 	for len(heard) < 2 {
 		update, ok := receive(t, session).Body.(*bgp.BGPUpdate)
@@ -186,18 +186,25 @@ ttl_security = true
 	}
 }
 
-// answer takes the session up.
-func answer(t *testing.T, session net.Conn) {
+// answer takes the session up, as a neighbor of an AS.
+func answer(t *testing.T, session net.Conn, as uint16) {
 	t.Helper()
-	open, err := bgp.NewBGPOpenMessage(64999, 90, netip.MustParseAddr("192.0.2.2"), []bgp.OptionParameterInterface{
+	id := session.LocalAddr().(*net.TCPAddr).AddrPort().Addr()
+	open, err := bgp.NewBGPOpenMessage(as, 90, id, []bgp.OptionParameterInterface{
 		bgp.NewOptionParameterCapability([]bgp.ParameterCapabilityInterface{
-			bgp.NewCapMultiProtocol(bgp.RF_IPv4_UC), bgp.NewCapMultiProtocol(bgp.RF_IPv6_UC),
+			bgp.NewCapMultiProtocol(bgp.RF_IPv4_UC), bgp.NewCapMultiProtocol(bgp.RF_IPv6_UC), bgp.NewCapFourOctetASNumber(uint32(as)),
 		}),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range []*bgp.BGPMessage{open, bgp.NewBGPKeepAliveMessage()} {
+	send(t, session, open, bgp.NewBGPKeepAliveMessage())
+}
+
+// send writes messages.
+func send(t *testing.T, session net.Conn, messages ...*bgp.BGPMessage) {
+	t.Helper()
+	for _, m := range messages {
 		b, err := m.Serialize()
 		if err != nil {
 			t.Fatal(err)
