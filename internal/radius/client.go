@@ -24,6 +24,7 @@ type Client struct {
 	leaving  []*server // no longer of the settings; requests wait for their answers
 	random   *rand.ChaCha8
 	times    timerqueue.Queue[*pending]
+	turn     uint64 // of the request that was sent last
 	stats    Stats
 }
 
@@ -108,9 +109,13 @@ func (c *Client) Send(ticket uint64, r *Request, now time.Time, out *Output) err
 	}
 	c.stats.Requests++
 	p := &pending{ticket: ticket, request: r}
-	if !c.next(p, now, out) && !c.anyway(p, now, out) {
+	switch {
+	case c.next(p, now, out) || c.anyway(p, now, out):
+	case slices.ContainsFunc(c.servers, func(s *server) bool { return !s.dead }):
 		c.stats.Refused++
 		return ErrFull
+	default: // as many as may be try the dead ones
+		c.unanswered(p, out)
 	}
 	return nil
 }
@@ -145,15 +150,16 @@ func (c *Client) unanswered(p *pending, out *Output) {
 	out.Answers = append(out.Answers, Answer{Ticket: p.ticket})
 }
 
-// anyway sends a request to the server that was dead first: where none lives, one may be back.
+// anyway sends a request to the dead server that was asked least recently: where none lives, any may be back. As many try
+// one as a server is asked at first when it is: the rest would be a burst for one that has just started.
 func (c *Client) anyway(p *pending, now time.Time, out *Output) bool {
-	var first *server
+	var found *server
 	for _, s := range c.servers {
-		if s.dead && s.count > 0 && (first == nil || s.deadAt.Before(first.deadAt)) {
-			first = s
+		if s.dead && s.count > 0 && s.waiting() < firstWindow && (found == nil || s.turn < found.turn) {
+			found = s
 		}
 	}
-	return first != nil && c.begin(p, first, now, out)
+	return found != nil && c.begin(p, found, now, out)
 }
 
 // begin sends a request to a server for the first time.
@@ -172,6 +178,8 @@ func (c *Client) begin(p *pending, s *server, now time.Time, out *Output) bool {
 	p.server, p.secret, p.slot, p.wire, p.sent, p.since, p.wait = s, s.Secret, slot, wire, 0, now, c.settings.Timeout
 	p.tried = append(p.tried, s)
 	s.slots[slot].waiting = p
+	c.turn++
+	s.turn = c.turn
 	s.stats.Sent++
 	c.transmit(p, now, out)
 	return true

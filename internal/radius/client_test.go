@@ -316,29 +316,6 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// TestNobodyAnswers gives each request one answer, that there is none.
-func TestNobodyAnswers(t *testing.T) {
-	w := newWorld(t, nil)
-	answers := map[uint64]int{}
-	for ticket := range uint64(50) {
-		w.send(ticket, accessRequest())
-	}
-	for !w.c.Next().IsZero() {
-		w.tick()
-		for _, a := range w.out.Answers {
-			if answers[a.Ticket]++; a.Code != 0 {
-				t.Errorf("answer %+v", a)
-			}
-		}
-	}
-	if len(answers) != 50 || w.c.Waiting() != 0 || w.c.stats.Unanswered != 50 {
-		t.Errorf("%d answers, %d wait, %+v", len(answers), w.c.Waiting(), w.c.stats)
-	}
-	if _, to, _ := w.send(99, accessRequest()); to != first {
-		t.Errorf("where all are dead, %v was tried", to)
-	}
-}
-
 // TestFull refuses a request when all identifiers are taken, and gives none twice.
 func TestFull(t *testing.T) {
 	w := newWorld(t, func(s *Settings) { s.Sockets, s.Servers = 2, s.Servers[:1] })

@@ -79,6 +79,7 @@ type server struct {
 	dead   bool
 	deadAt time.Time // until then, if it is dead
 	heard  time.Time // an answer of it
+	turn   uint64    // of the request that was sent to it last
 	stats  ServerStats
 }
 
