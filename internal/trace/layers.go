@@ -57,15 +57,17 @@ func (s *Sample) layers() []layer {
 	if outer.fragment {
 		return all
 	}
-	if outer.proto == packet.ProtoUDP && len(payload) > packet.UDPHeaderLen {
-		payload = behindIndications(payload[packet.UDPHeaderLen:])
-	} else if outer.proto != protoIPv6 {
+	var inner layer
+	switch {
+	case outer.proto == packet.ProtoUDP && len(payload) > packet.UDPHeaderLen:
+		inner, ok = outer.inside(payload)
+	case outer.proto == protoIPv6 && len(payload) > 0 && payload[0]>>4 == 6:
+		inner, _, ok = parseIP(payload)
+	default:
 		return all
 	}
-	if len(payload) > 0 && payload[0]>>4 == 6 {
-		if inner, _, ok := parseIP(payload); ok {
-			all = append(all, inner)
-		}
+	if ok {
+		all = append(all, inner)
 	}
 	return all
 }

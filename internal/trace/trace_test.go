@@ -3,7 +3,10 @@
 package trace
 
 import (
+	"encoding/binary"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,6 +38,13 @@ func outer(payload []byte) []byte {
 	return append(b, payload...)
 }
 
+// gPDU is a packet in GTP-U and IPv4, at the port of a GGSN.
+func gPDU(port uint16, header, inner []byte) []byte {
+	b := outer(append(slices.Clone(header), inner...))
+	binary.BigEndian.PutUint16(b[22:], port)
+	return b
+}
+
 // frame puts an Ethernet header with a VLAN tag before an IPv4 packet.
 func frame(ip []byte) []byte {
 	return append([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0x81, 0, 0, 5, 8, 0}, ip...)
@@ -53,6 +63,11 @@ func TestText(t *testing.T) {
 	const inside = " | [2001:0:c633:6401::1]:1000 > [2001:db8::2]:9 udp hops 64, 48 bytes"
 	origin := append([]byte{0, 0, 1, 2, 3, 4, 5, 6}, inner6()...)
 	authentication := append([]byte{0, 1, 1, 1, 'k', 'v', 1, 2, 3, 4, 5, 6, 7, 8, 0}, origin...)
+	const ggsn = "192.0.2.1:4096 > 198.51.100.1:2152 udp hops 63, "
+	gtp1, gtp0 := []byte{0x30, 255, 0, 48, 0, 0, 0, 1}, append([]byte{0x1e, 255}, make([]byte, 18)...)
+	numbered := []byte{0x32, 255, 0, 52, 0, 0, 0, 1, 0, 7, 0, 0x40}
+	extended := []byte{0x34, 255, 0, 56, 0, 0, 0, 1, 0, 0, 0, 0x40, 1, 8, 104, 0}
+	text := []byte("in text, which may begin as IPv6 packets do, is none")[:49]
 	fragment := outer(inner6())
 	fragment[7] = 10
 	icmp := append(packet.AppendIPv6Header(nil, packet.ProtoDestOpts, 3, 16, host, client),
@@ -67,6 +82,16 @@ func TestText(t *testing.T) {
 		{"behind both indications", sample(IP, outer(authentication)), head + outside + "99 bytes" + inside},
 		{"a later fragment", sample(IP, fragment), head + "192.0.2.1 > 198.51.100.1 udp fragment hops 63, 76 bytes"},
 		{"ICMPv6 behind options", sample(IP, icmp), head + "2001:db8::2 > 2001:0:c633:6401::1 icmp6 128/0 hops 3, 56 bytes"},
+		{"G-PDU with IPv6", sample(IP, gPDU(2152, gtp1, inner6())), head + ggsn + "84 bytes" + inside},
+		{"G-PDU with IPv4", sample(IP, gPDU(2152, gtp1, outer([]byte("x")))), head + ggsn + "65 bytes | " + outside + "29 bytes"},
+		{"G-PDU with an extension header", sample(IP, gPDU(2152, extended, inner6())), head + ggsn + "92 bytes" + inside},
+		{"G-PDU with a number", sample(IP, gPDU(2152, numbered, inner6())), head + ggsn + "88 bytes" + inside},
+		{"G-PDU with an extension header of no length", sample(IP, gPDU(2152, append(extended[:12:12], 0, 0, 0, 0), inner6())), head + ggsn + "92 bytes"},
+		{"G-PDU that is cut off", sample(IP, gPDU(2152, gtp1, inner6())[:80]), head + ggsn + "84 bytes" + inside},
+		{"G-PDU of version 0", sample(IP, gPDU(3386, gtp0, inner6())), head + strings.Replace(ggsn, "2152", "3386", 1) + "96 bytes" + inside},
+		{"G-PDU at another port", sample(IP, gPDU(2153, gtp1, inner6())), head + strings.Replace(ggsn, "2152", "2153", 1) + "84 bytes"},
+		{"an echo request", sample(IP, gPDU(2152, append([]byte{0x30, 1}, gtp1[2:]...), inner6())), head + ggsn + "84 bytes"},
+		{"a text", sample(IP, outer(text)), head + outside + "77 bytes"},
 		{"nothing", sample(IP, nil), head[:len(head)-2] + ": no IP, 0 bytes"},
 		{"ARP", sample(Ethernet, make([]byte, 60)), head[:len(head)-2] + ": no IP, 60 bytes"},
 	} {
@@ -133,6 +158,7 @@ func TestFilterErrors(t *testing.T) {
 // FuzzSample gives filter and text whatever may come.
 func FuzzSample(f *testing.F) {
 	f.Add(frame(outer(inner6())), "drop and not host 2001:db8::/32")
+	f.Add(gPDU(2152, []byte{0x34, 255, 0, 56, 0, 0, 0, 1, 0, 0, 0, 0x40, 1, 8, 104, 0}, inner6()), "src 2001:db8::/32")
 	f.Add(inner6(), "(port 9 or icmp6) and engine")
 	f.Fuzz(func(t *testing.T, data []byte, text string) {
 		filter, err := ParseFilter(text)
