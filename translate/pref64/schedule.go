@@ -50,6 +50,10 @@ func (s *Schedule) Sent(now time.Time) {
 	s.next = now.Add(wait)
 }
 
+// Failed has an advertisement that could not be sent tried again. It does not count: hosts hear
+// the first ones sooner (RFC 4861 section 6.2.4).
+func (s *Schedule) Failed(now time.Time) { s.next = now.Add(delayBetween) }
+
 // Solicited brings the next time forward: one advertisement to all is the answer to all
 // who ask meanwhile, and two are never closer than three seconds.
 func (s *Schedule) Solicited(now time.Time) {

@@ -117,6 +117,22 @@ func TestSchedule(t *testing.T) {
 	if wait := s.Next().Sub(later); wait > delayBetween+MinInterval {
 		t.Errorf("%v with a short interval", wait)
 	}
+	now = later.Add(time.Hour)
+	s.Soon(MaxInterval, now)
+	for range 10 {
+		now = s.Next()
+		s.Failed(now)
+		if wait := s.Next().Sub(now); wait != delayBetween {
+			t.Errorf("%v behind one that could not be sent", wait)
+		}
+	}
+	for range initialCount - 1 {
+		now = s.Next()
+		s.Sent(now)
+		if wait := s.Next().Sub(now); wait > initialInterval {
+			t.Errorf("%v behind one of the first that could be sent", wait)
+		}
+	}
 }
 
 func TestAskTimes(t *testing.T) {

@@ -74,7 +74,8 @@ type Announcer struct {
 	withdrawn   []pref64.Option // no longer announced
 	farewells   int             // how often withdrawn are still to be told
 	interval    time.Duration
-	schedule    *pref64.Schedule // nil unless running
+	schedule    *pref64.Schedule // nil unless Run is
+	running     bool             // the interface carries packets
 	consistency pref64.Consistency
 	news        ratelimit.Bucket
 
@@ -186,15 +187,18 @@ func (a *Announcer) sendUntil(ctx context.Context, s *socket, reading chan error
 	if err != nil {
 		return err
 	}
+	a.look(s.link)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case change := <-changes:
-			if (change.Kind == port.LinkChanged || change.Kind == port.Overrun) && !a.same(s.link) {
+			if change.Kind != port.LinkChanged && change.Kind != port.Overrun {
+				continue
+			}
+			if !a.look(s.link) {
 				return errGone
 			}
-			continue
 		case err := <-reading:
 			reading <- nil
 			return fmt.Errorf("cannot receive router messages on %s: %w", a.link, err)
@@ -208,11 +212,22 @@ func (a *Announcer) sendUntil(ctx context.Context, s *socket, reading chan error
 	}
 }
 
-// same reports whether the interface is still the one that the socket listens on: one that is
-// removed and made again has no more than its name.
-func (a *Announcer) same(link *net.Interface) bool {
+// look reports whether the interface is still the one that the socket listens on: one that is
+// removed and made again has no more than its name. Where it has begun to carry packets, hosts
+// are told soon and several times (RFC 4861 section 6.2.4).
+func (a *Announcer) look(link *net.Interface) (same bool) {
 	now, err := net.InterfaceByIndex(link.Index)
-	return err == nil && now.Name == a.link
+	if err != nil || now.Name != a.link {
+		return false
+	}
+	const on = net.FlagUp | net.FlagRunning
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	before := a.running
+	if a.running = now.Flags&on == on; a.running && !before {
+		a.schedule.Soon(a.interval, time.Now())
+	}
+	return true
 }
 
 // advertise sends what is to be said now, if it is time.
@@ -225,13 +240,17 @@ func (a *Announcer) advertise(s *socket) {
 	}
 	withdrawn := a.withdrawn
 	options := append(slices.Clone(a.options), withdrawn...)
-	a.schedule.Sent(now)
 	a.mu.Unlock()
-	if len(options) == 0 || !a.send(s, options) {
-		return
-	}
+	sent := len(options) > 0 && a.send(s, options)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if !sent && len(options) > 0 {
+		a.schedule.Failed(now)
+		return
+	}
+	if a.schedule.Sent(now); !sent {
+		return
+	}
 	if a.farewells = max(a.farewells-1, 0); a.farewells == 0 {
 		a.withdrawn = nil
 	}

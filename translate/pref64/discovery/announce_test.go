@@ -116,6 +116,43 @@ func TestBackAgain(t *testing.T) {
 	})
 }
 
+// TestLinkComesUp has the link be down when the announcer starts, and come up when the next
+// advertisement of its schedule is minutes away: hosts hear of the prefixes all the same.
+func TestLinkComesUp(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	state := func(f func(netlink.Link) error) {
+		n.router.Do(t, func() error {
+			lan, err := netlink.LinkByName("lan0")
+			return errors.Join(err, f(lan))
+		})
+	}
+	a, err := NewAnnouncer(AnnounceSettings{Interface: "lan0", Prefixes: prefixes("2001:db8:64::/96"), Interval: pref64.MaxInterval}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.announce(t, a)
+	awaitValue(t, a, "pref64_sent_total", 1)
+	state(netlink.LinkSetDown)
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		a.mu.Lock()
+		seen := !a.running
+		for range 3 { // the early ones
+			a.schedule.Sent(time.Now())
+		}
+		a.mu.Unlock()
+		if seen {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("it does not see that the link is down")
+		}
+	}
+	sent := value(a, "pref64_sent_total")
+	state(netlink.LinkSetUp)
+	awaitValue(t, a, "pref64_sent_total", sent+1)
+}
+
 // TestInterfaceMadeAnew ends the announcer when its interface is removed, so that who runs it
 // starts it again on the next one of that name.
 func TestInterfaceMadeAnew(t *testing.T) {
