@@ -146,7 +146,7 @@ func (w *natWorld) programs(puntRate int) nat64bpf.Settings {
 	s := &w.settings
 	p := nat64bpf.Settings{
 		ExternalTCP: !s.DropExternalTCP, NoICMPInfo: s.DropICMPInfo, OutboundOnly: s.OutboundRefreshOnly,
-		ZeroClass: s.Translate.ZeroTrafficClass, FixedTOS: s.Translate.FixedTOS, TOS: s.Translate.TOS,
+		ZeroClass: s.Translate.ZeroTrafficClass, FixedTOS: s.Translate.FixedTOS, Unsummed: s.Translate.UDPZeroChecksum != translate.ZeroChecksumDrop, TOS: s.Translate.TOS,
 		MTU4: w.mtu4, MTU6: w.mtu6, LowestMTU: s.Translate.LowestIPv6MTU, Detour: s.DetourPrefix.IsValid(), InnerSource: s.RouterAsInner,
 		RouterPool4: len(s.Translate.Pool4) > 0, RouterPool6: len(s.Translate.Pool6) > 0,
 		Tunnel: w.ports[4].index, PuntRate: puntRate, PuntShare: puntRate / 2,

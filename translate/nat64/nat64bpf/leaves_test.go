@@ -11,6 +11,8 @@ import (
 	"github.com/isthmus-net/isthmus/internal/packet"
 	"github.com/isthmus-net/isthmus/internal/special"
 	"github.com/isthmus-net/isthmus/internal/testutil"
+	"github.com/isthmus-net/isthmus/translate"
+	"github.com/isthmus-net/isthmus/translate/nat64/nat64bpf"
 	"github.com/isthmus-net/isthmus/translate/nat64/state"
 	"github.com/isthmus-net/isthmus/translate/translatebpf/translatebpftest"
 )
@@ -67,6 +69,7 @@ func TestNAT64Leaves(t *testing.T) {
 		{Name: "too big for the IPv6 link", Packet: w.packet4(slim6, 1280), Change: nil, Want: "too_big"},
 		{Name: "too big for IPv6 without DF", Packet: w.packet4(udp, 1241), Change: translatebpftest.Header(6, 0), Want: "to_be_cut"},
 		{Name: "the same, of no session", Packet: translatebpftest.Header(6, 0)(w.packet4(udp, 1241)), Change: translatebpftest.Body(22, 200, 1), Want: "no_binding"},
+		{Name: "without a checksum, of no session", Packet: w.packet4(udp, 40), Change: translatebpftest.Put(22, 200, 1, 0, 40, 0, 0), Want: "no_binding"},
 		{Name: "too big for IPv6 with DF, of no session", Packet: w.packet4(udp, 1490), Change: translatebpftest.Body(22, 200, 1), Want: "no_binding"},
 		{Name: "of an unknown client", Packet: w.packet6(udp, 40), Change: translatebpftest.From6("2001:db8:3::5"), Want: "no_client"},
 		{Name: "to a free port of the pool", Packet: w.packet4(udp, 40), Change: translatebpftest.Body(22, 200, 1), Want: "no_binding"},
@@ -133,5 +136,38 @@ func TestNAT64LeavesOthers(t *testing.T) {
 	}
 	if got := w.counted(t); len(got) != 0 {
 		t.Errorf("counted: %v", got)
+	}
+}
+
+// TestPuntLimit floods with what programs leave. Packets of sessions that the engine cuts, or
+// computes the checksum of, are traffic like any other; those of strangers are not.
+func TestPuntLimit(t *testing.T) {
+	for _, mode := range []translate.ZeroChecksum{translate.ZeroChecksumDrop, translate.ZeroChecksumCompute} {
+		w := newNATWorld(t, func(s *nat64bpf.Settings, c *translate.Settings) {
+			s.PuntRate, s.PuntShare, c.UDPZeroChecksum = 1, 1, mode // one in 67 ms
+		})
+		f := usual(state.UDP)
+		w.open(t, f)
+		for _, tt := range []struct {
+			ip     []byte
+			reason string
+			all    bool
+		}{
+			{translatebpftest.Header(6, 0)(w.packet4(f, 1300)), "to_be_cut", true},
+			{w.packet4(f, 1490), "too_big", false},
+			{translatebpftest.Body(22, 200, 1)(translatebpftest.Header(6, 0)(w.packet4(f, 1300))), "no_binding", false},
+			{translatebpftest.Put(26, 0, 0)(w.packet4(f, 40)), "udp_zero_checksum", mode == translate.ZeroChecksumCompute},
+		} {
+			for _, at := range runtest.Hooks {
+				const n = 300
+				for range n {
+					w.translateAt(t, at, w.Frame(tt.ip))
+				}
+				news := w.counted(t)
+				if dropped := news["punt_limit"]; news[tt.reason]+dropped != n || (dropped == 0) != tt.all {
+					t.Errorf("%s at %s, checksums %d: %v", tt.reason, at, mode, news)
+				}
+			}
+		}
 	}
 }

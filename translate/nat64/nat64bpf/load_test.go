@@ -42,6 +42,7 @@ func TestNAT64Constants(t *testing.T) {
 		fmt.Sprintf("FLAG_FIXED_TOS %d ", nat64FlagFixedTOS), fmt.Sprintf("FLAG_DETOUR %d ", nat64FlagDetour),
 		fmt.Sprintf("FLAG_UNFINISHED %d ", nat64FlagUnfinished), fmt.Sprintf("FLAG_INNER_SOURCE %d ", nat64FlagInnerSource),
 		fmt.Sprintf("FLAG_ROUTER_POOL4 %d\n", nat64FlagRouterPool4), fmt.Sprintf("FLAG_ROUTER_POOL6 %d\n", nat64FlagRouterPool6),
+		fmt.Sprintf("FLAG_UNSUMMED %d ", nat64FlagUnsummed),
 		fmt.Sprintf("MAX_POOL4 %d\n", translatebpf.MaxPool4), fmt.Sprintf("POOL4_OWN %d ", pool4Own),
 	})
 	if nat64FlagFilterUDP != nat64FlagFilterTCP<<state.UDP || nat64FlagFilterICMP != nat64FlagFilterTCP<<state.ICMP {

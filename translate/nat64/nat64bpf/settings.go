@@ -52,6 +52,9 @@ type Settings struct {
 	// RouterPool4 and RouterPool6 leave ICMP errors of routers without a form in that family
 	// to the engine, which has addresses for them (RFC 6791).
 	RouterPool4, RouterPool6 bool
+	// Unsummed says that the engine translates UDP over IPv4 without a checksum, and so must
+	// get all of it that has a session (RFC 7915 section 4.5).
+	Unsummed bool
 	// Unfinished lets tc send by a veth what a sender on this machine has left to
 	// hardware. Else the engine sends such packets.
 	Unfinished bool
@@ -91,6 +94,7 @@ const (
 	nat64FlagInnerSource
 	nat64FlagRouterPool4
 	nat64FlagRouterPool6
+	nat64FlagUnsummed
 
 	pool4Own = 1
 )
@@ -161,7 +165,7 @@ func (s *Settings) flags() (flags uint32) {
 	for i, set := range []bool{
 		s.AddressDependent[state.TCP], s.AddressDependent[state.UDP], s.AddressDependent[state.ICMP],
 		s.ExternalTCP, s.NoICMPInfo, s.OutboundOnly, s.ZeroClass, s.FixedTOS, s.Detour, s.Unfinished, s.InnerSource,
-		s.RouterPool4, s.RouterPool6,
+		s.RouterPool4, s.RouterPool6, s.Unsummed,
 	} {
 		if set {
 			flags |= 1 << i

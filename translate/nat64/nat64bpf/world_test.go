@@ -94,6 +94,7 @@ func (w *natWorld) configure(t testing.TB, change []func(*nat64bpf.Settings, *tr
 	for _, f := range change {
 		f(&s, &codec)
 	}
+	s.Unsummed = codec.UDPZeroChecksum != translate.ZeroChecksumDrop
 	pool := []state.PoolAddress{{Address: translatebpftest.PoolAddr.As4()}, {Address: translatebpftest.OwnAddr.As4()}}
 	for transport := range state.Transports {
 		pool[0].Ports = append(pool[0].Ports, state.PortRange{Transport: transport, First: all.First, Last: all.Last})

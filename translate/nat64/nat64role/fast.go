@@ -138,6 +138,7 @@ func (f *fast) programs(cfg *Settings, s *nat64.Settings, e *nat64.Engine, l lea
 		ZeroClass: s.Translate.ZeroTrafficClass, FixedTOS: s.Translate.FixedTOS, TOS: s.Translate.TOS,
 		MTU4: cfg.IPv4MTU, MTU6: cfg.IPv6MTU, LowestMTU: s.Translate.LowestIPv6MTU, Detour: s.DetourPrefix.IsValid(), InnerSource: s.RouterAsInner,
 		RouterPool4: len(s.Translate.Pool4) > 0, RouterPool6: len(s.Translate.Pool6) > 0,
+		Unsummed: s.Translate.UDPZeroChecksum != translate.ZeroChecksumDrop,
 		// Who asks for tc knows what is behind his veths.
 		Unfinished: cfg.FastPath == fastpath.ModeTC,
 		Tunnel:     f.Tunnel(), PuntRate: gateway.PuntRate, PuntShare: gateway.PuntShare,

@@ -36,6 +36,12 @@ INLINE int is_sound4(const struct ip4 *p)
 	return fold(sum) == 0xffff;
 }
 
+/* Whether a packet is UDP without a checksum, which the engine computes or drops (RFC 7915 section 4.5). */
+INLINE int is_unsummed4(const struct ip4 *p, const struct content *c)
+{
+	return p->protocol == PROTO_UDP && !c->checksum;
+}
+
 /* The lesser of what the settings and a next hop allow. */
 INLINE u32 lesser(u32 a, u32 b) { return a < b ? a : b; }
 

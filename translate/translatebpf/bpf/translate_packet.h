@@ -218,11 +218,8 @@ INLINE u32 read_content4(const struct ip4 *p, void *end, struct content *c)
 	u32 size = FROM_BE16(p->length), length = size - IPV4_LEN;
 	if (UNLIKELY(size < IPV4_LEN + UDP_LEN))
 		return REASON_SHORT_PAYLOAD;
-	if (LIKELY(p->protocol == PROTO_TCP || p->protocol == PROTO_UDP)) {
-		if (!read_ports(p + 1, end, length, p->protocol, c))
-			return REASON_SHORT_PAYLOAD;
-		return UNLIKELY(p->protocol == PROTO_UDP && !c->checksum) ? REASON_ZERO_CHECKSUM : REASON_TO6_FORWARDED;
-	}
+	if (LIKELY(p->protocol == PROTO_TCP || p->protocol == PROTO_UDP))
+		return read_ports(p + 1, end, length, p->protocol, c) ? REASON_TO6_FORWARDED : REASON_SHORT_PAYLOAD;
 	if (p->protocol != PROTO_ICMP)
 		return REASON_NEXT_HEADER;
 	read_icmp(p + 1, c);

@@ -105,6 +105,9 @@ INLINE u32 judge_header4(const struct ip4 *p, const struct arrival *in, u32 *siz
 INLINE u32 judge_to6(void *ctx, const struct ip4 *p, const struct arrival *in, struct to6 *out)
 {
 	struct content *c = &out->content;
+	int unsummed = is_unsummed4(p, c);
+	if (UNLIKELY(unsummed && !(settings.flags & FLAG_UNSUMMED)))
+		return REASON_ZERO_CHECKSUM;
 	u32 reason = judge_header4(p, in, &out->size);
 	if (UNLIKELY(reason != REASON_TO6_FORWARDED))
 		return reason;
@@ -121,6 +124,8 @@ INLINE u32 judge_to6(void *ctx, const struct ip4 *p, const struct arrival *in, s
 	u32 bad = judge_peer4(p->source, f.prefix);
 	if (UNLIKELY(bad))
 		return bad;
+	if (UNLIKELY(unsummed))
+		return REASON_ZERO_CHECKSUM;
 	embed(f.prefix, p->source, &out->ends.source);
 	out->ends.destination.word[0] = f.address6[0] | (u64)f.address6[1] << 32;
 	out->ends.destination.word[1] = f.address6[2] | (u64)f.address6[3] << 32;
@@ -133,12 +138,12 @@ INLINE u32 judge_to6(void *ctx, const struct ip4 *p, const struct arrival *in, s
 }
 
 /*
- * Punts that are as many as the host's set-up makes them, or packets of sessions to be
- * cut: the engine must get all of them, as without a fast path.
+ * Punts that are as many as the host's set-up makes them, or packets of sessions that
+ * it cuts or computes the checksum of: the engine must get all of them, as without a fast path.
  */
 #define UNRATIONED ((u64)1 << REASON_ASLEEP | (u64)1 << REASON_NO_NEXT_HOP | (u64)1 << REASON_OFFLOAD | \
 		    (u64)1 << REASON_ENGINE_SESSION | (u64)1 << REASON_DETOUR | (u64)1 << REASON_HAIRPIN | \
-		    (u64)1 << REASON_TO_BE_CUT)
+		    (u64)1 << REASON_TO_BE_CUT | (u64)!!(settings.flags & FLAG_UNSUMMED) << REASON_ZERO_CHECKSUM)
 
 /* A subscriber is a network, even one with many /64. */
 #define NETWORK_MASK fixed.client_mask[0]

@@ -101,6 +101,7 @@ struct pool4_range {
 /* Addresses of these families stand for routers, which the engine distinguishes (RFC 6791). */
 #define FLAG_ROUTER_POOL4 2048
 #define FLAG_ROUTER_POOL6 4096
+#define FLAG_UNSUMMED 8192      /* the engine translates UDP over IPv4 without a checksum */
 
 /*
  * The settings. The daemon writes them while programs run: one word at a time, and what

@@ -117,6 +117,8 @@ INLINE u32 judge_addresses4(const struct ip4 *p, struct ends6 *to)
 INLINE u32 judge_to6(void *ctx, const struct ip4 *p, const struct arrival *in, struct to6 *out)
 {
 	struct content *c = &out->content;
+	if (UNLIKELY(is_unsummed4(p, c)))
+		return REASON_ZERO_CHECKSUM;
 	u32 reason = judge_header4(p, in, &out->size);
 	if (UNLIKELY(reason != REASON_TO6_FORWARDED))
 		return reason;
