@@ -3,12 +3,10 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
@@ -106,21 +104,58 @@ func (c *TraceCmd) shower(to streams) (show func(*trace.Sample) error, finish fu
 			return err
 		}, none, nil
 	case c.Write == "-":
-		return capture(to.out, none)
+		out, err := trace.NewWriter(to.out, application)
+		if err != nil {
+			return nil, nil, err
+		}
+		return out.Write, none, nil
 	}
-	file, err := os.OpenFile(c.Write, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	file, err := os.OpenFile(c.Write, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot write the capture: %w", err)
 	}
-	buffer := bufio.NewWriter(file)
-	return capture(buffer, func() error { return errors.Join(buffer.Flush(), file.Close()) })
+	capture := captureFile{File: file}
+	return capture.show, capture.finish, nil
 }
 
-// capture writes samples as pcapng.
-func capture(w io.Writer, finish func() error) (func(*trace.Sample) error, func() error, error) {
-	out, err := trace.NewWriter(w, "isthmus "+version)
-	if err != nil {
-		return nil, nil, errors.Join(err, finish())
+// application is what captures say that wrote them.
+var application = "isthmus " + version
+
+// captureFile is a file of pcapng. What was in it stays until there is a packet: the trace may be refused, for one
+// by another that writes into the same file. Each block is written at once, so that the file of a trace that is
+// killed can be read.
+type captureFile struct {
+	*os.File
+	out *trace.Writer // nil: nothing is written yet
+}
+
+func (f *captureFile) show(s *trace.Sample) error {
+	if f.out == nil {
+		if err := f.begin(); err != nil {
+			return err
+		}
 	}
-	return out.Write, finish, nil
+	return f.out.Write(s)
+}
+
+// begin empties the file and writes its head.
+func (f *captureFile) begin() error {
+	info, err := f.Stat()
+	if err == nil && info.Mode().IsRegular() { // a named pipe cannot be emptied
+		err = f.Truncate(0)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write the capture: %w", err)
+	}
+	f.out, err = trace.NewWriter(f, application)
+	return err
+}
+
+// finish closes the file. One that was empty is a capture without packets.
+func (f *captureFile) finish() error {
+	info, err := f.Stat()
+	if err == nil && f.out == nil && info.Size() == 0 {
+		err = f.begin()
+	}
+	return errors.Join(err, f.Close())
 }

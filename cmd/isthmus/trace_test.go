@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -34,6 +35,51 @@ func TestTrace(t *testing.T) {
 	}
 	if n := bytes.Count(b, []byte("fast: punt bubble")); n != 3 {
 		t.Errorf("the capture holds %d packets, want 3", n)
+	}
+}
+
+// busy is told while somebody else traces.
+type busy struct{ told }
+
+func (busy) Trace(context.Context, string, trace.Sampling, func(*trace.Sample)) error {
+	return trace.ErrBusy
+}
+
+// TestTraceKeepsCapture has traces refused: an earlier capture of that name stays.
+func TestTraceKeepsCapture(t *testing.T) {
+	nobody, other := filepath.Join(t.TempDir(), "none.sock"), filepath.Join(t.TempDir(), "control.sock")
+	serveAt(t, other, busy{})
+	for name, socket := range map[string]string{"no daemon": nobody, "another trace": other} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "out.pcapng")
+			if err := os.WriteFile(file, []byte("earlier packets"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			status, _, errs := call("trace", "--socket", socket, "-w", file)
+			if b, err := os.ReadFile(file); status == 0 || string(b) != "earlier packets" {
+				t.Errorf("%d, %v: the capture is %q; %s", status, err, b, errs)
+			}
+		})
+	}
+}
+
+// TestTraceKilled reads a capture that nobody has ended: what was shown is in it, in place of what it had before.
+func TestTraceKilled(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "out.pcapng")
+	if err := os.WriteFile(file, bytes.Repeat([]byte("earlier packets"), 100), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	show, finish, err := (&TraceCmd{Write: file}).shower(streams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = finish() }()
+	if err := show(&trace.Sample{Path: trace.Fast, Verdict: trace.Punt, Reason: "bubble"}); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(file)
+	if err != nil || !bytes.Contains(b, []byte("fast: punt bubble")) || bytes.Contains(b, []byte("earlier")) {
+		t.Errorf("%v: %q", err, b)
 	}
 }
 
