@@ -43,6 +43,10 @@ type Uplink6 struct {
 	Subnet netip.Prefix
 	// MAC is the link-layer address; empty where there is none.
 	MAC []byte
+	// Narrow, without a Name, is a link on which the host has addresses, but none in a network
+	// of 64 bits, as by DHCPv6, which gives addresses without a network (RFC 8415 section
+	// 21.6): where another address would be is not known.
+	Narrow string
 }
 
 // Uplink6 looks for the link: name, or, if that is empty, the one of the default route
@@ -71,8 +75,13 @@ func (h *Host) Uplink6(name, own string, present netip.Prefix) (Uplink6, error) 
 	if err != nil {
 		return Uplink6{}, err
 	}
-	addrs = slices.DeleteFunc(addrs, func(a IPv6) bool { return a.Link != name || a.Prefix.Bits() > 64 })
-	if len(addrs) == 0 {
+	addrs = slices.DeleteFunc(addrs, func(a IPv6) bool { return a.Link != name })
+	some := len(addrs) > 0
+	addrs = slices.DeleteFunc(addrs, func(a IPv6) bool { return a.Prefix.Bits() > 64 })
+	switch {
+	case len(addrs) == 0 && some:
+		return Uplink6{Narrow: name}, nil
+	case len(addrs) == 0:
 		return Uplink6{}, nil
 	}
 	rank := func(a IPv6) (n int) {

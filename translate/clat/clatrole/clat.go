@@ -35,6 +35,7 @@ type CLAT struct {
 	mu      sync.Mutex // guards what follows
 	waiting string     // for what; empty while it translates
 	problem string     // why it is tried again; empty: it need not be
+	narrow  string     // a link without a network of 64 bits
 	blind   string     // why no prefix can be looked for; empty: it is, or need not be
 	native  bool
 	set     pref64.Set
@@ -72,6 +73,7 @@ func (c *CLAT) Ready() <-chan struct{} { return c.ready }
 const (
 	starting   = "starting"
 	waitUplink = "waiting_for_ipv6"
+	waitSubnet = "waiting_for_network"
 	waitPrefix = "waiting_for_prefix"
 	waitClaim  = "claiming_address"
 	retrying   = "retrying"
@@ -238,6 +240,7 @@ func collect(ctx context.Context, changes <-chan port.Change) {
 func (c *CLAT) reconcile(ctx context.Context, at port.Uplink6, now time.Time) (ended <-chan struct{}, err error) {
 	c.mu.Lock()
 	s, prefixes := c.current, slices.Clone(c.set.Prefixes)
+	c.narrow = at.Narrow
 	c.mu.Unlock()
 	if s != nil && s.over() {
 		c.failed(s.failure(), now)
@@ -251,6 +254,9 @@ func (c *CLAT) reconcile(ctx context.Context, at port.Uplink6, now time.Time) (e
 		s = nil
 	}
 	switch {
+	case at.Narrow != "":
+		c.wait(waitSubnet)
+		return nil, nil
 	case at.Name == "":
 		c.wait(waitUplink)
 		return nil, nil

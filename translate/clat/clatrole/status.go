@@ -55,6 +55,8 @@ func (c *CLAT) Status() any {
 		}
 	}
 	switch {
+	case c.waiting == waitSubnet:
+		st.Uplink, st.Error = c.narrow, c.narrow+" has no network of 64 bits to claim an address in: have a router advertise one, or write an address with its network"
 	case c.waiting == waitPrefix && c.blind != "":
 		st.State, st.Error = retrying, c.blind
 	case c.waiting == waitUplink, c.waiting == waitPrefix: // what failed before is no matter now

@@ -5,6 +5,7 @@ package clatrole
 import (
 	"errors"
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -74,5 +75,29 @@ func TestBlind(t *testing.T) {
 	c.sought(nil)
 	if st := c.Status().(Status); st.State != waitPrefix || st.Error != "" {
 		t.Errorf("when it is looked for, status %+v", st)
+	}
+}
+
+// TestSingleAddress has a host whose only address is without a network, as by DHCPv6: the status
+// says what it lacks, until there is one.
+func TestSingleAddress(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	addresses(t, w.host, "2001:db8:1::4/128", "2001:db8:1::2/64")
+	w.host.Do(t, func() error {
+		up0, err := netlink.LinkByName("up0")
+		if err != nil {
+			return err
+		}
+		_, all, _ := net.ParseCIDR("::/0")
+		return netlink.RouteReplace(&netlink.Route{Dst: all, LinkIndex: up0.Attrs().Index})
+	})
+	w.startCLAT(t)
+	if st := w.await(t, waitSubnet); st.Uplink != "up0" || !strings.HasPrefix(st.Error, "up0 has no network of 64 bits") {
+		t.Errorf("status %+v", st)
+	}
+	addresses(t, w.host, "2001:db8:1::3/64", "")
+	if st := w.await(t, "serving"); st.Error != "" {
+		t.Errorf("status %+v", st)
 	}
 }
