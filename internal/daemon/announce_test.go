@@ -96,17 +96,17 @@ func TestWithdrawnBeforeStopped(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- d.Run(ctx) }()
 			state := func() string { a, _ := d.announcer.Announcement("north"); return a.State }
-			for state() != role.StateAnnounced {
+			for state() != "no_neighbor" {
 				time.Sleep(time.Millisecond)
 			}
-			if got := d.Status(); got.Instances[0].Announcement == nil || got.Instances[0].Values["announced"] != 1 || len(got.Neighbors) != 1 {
+			if got := d.Status(); got.Instances[0].Announcement == nil || got.Instances[0].Values["announced"] != 0 || len(got.Neighbors) != 1 {
 				t.Errorf("status %+v", got)
 			}
 			drained, err := d.Drain("north", true)
 			if err != nil || !slices.Equal(drained.Instances, []string{"north"}) || state() != "drained" {
 				t.Errorf("drain: %v, %v, %s", drained, err, state())
 			}
-			if _, err := d.Drain("", false); err != nil || state() != role.StateAnnounced {
+			if _, err := d.Drain("", false); err != nil || state() != "no_neighbor" {
 				t.Errorf("undrain: %v, %s", err, state())
 			}
 			if _, err := d.Drain("south", true); !errors.Is(err, control.ErrNoInstance) {

@@ -23,7 +23,7 @@ type Announced interface {
 // Announcement is whether the prefixes of one instance are announced.
 type Announcement struct {
 	// State is announced, or why not: starting, check_failed, held_down, drained,
-	// nothing_to_announce, announce_failed or stopped.
+	// nothing_to_announce, announce_failed, no_neighbor or stopped.
 	State string `json:"state"`
 	// Since is when the state began.
 	Since time.Time `json:"since,omitzero"`

@@ -175,7 +175,7 @@ func (s *Speaker) changed(e *apiutil.WatchEventMessage_PeerEvent, now time.Time)
 	state := &e.Peer.State
 	at := s.log.With("neighbor", state.NeighborAddress, "as", state.PeerASN)
 	switch {
-	case stateWord(state.SessionState.String()) == established:
+	case stateWord(state.SessionState.String()) == Established:
 		at.Info("the BGP session is up", "router_id", state.RouterID)
 		s.trouble(state.NeighborAddress).Works(now)
 	case state.DisconnectReason != api.PeerState_DISCONNECT_REASON_UNSPECIFIED && stateWord(state.SessionState.String()) == "idle":
@@ -186,8 +186,8 @@ func (s *Speaker) changed(e *apiutil.WatchEventMessage_PeerEvent, now time.Time)
 	}
 }
 
-// established is the state of a session that carries announcements.
-const established = "established"
+// Established is the state of a session that carries announcements.
+const Established = "established"
 
 // stateWord makes a state of the library a word for status.
 func stateWord(name string) string {
@@ -247,7 +247,7 @@ func (s *Speaker) Withdraw(prefixes ...netip.Prefix) error {
 func (s *Speaker) sent() map[string]uint64 {
 	updates := map[string]uint64{}
 	s.peers(func(p *api.Peer) {
-		if stateWord(p.State.SessionState.String()) == established {
+		if stateWord(p.State.SessionState.String()) == Established {
 			updates[p.State.NeighborAddress] = p.State.Messages.Sent.Update
 		}
 	})
@@ -287,7 +287,7 @@ func (s *Speaker) Neighbors() []role.Neighbor {
 	found := map[string]role.Neighbor{}
 	s.peers(func(p *api.Peer) {
 		n := role.Neighbor{State: stateWord(p.State.SessionState.String())}
-		if up := p.Timers.GetState().GetUptime(); n.State == established && up != nil {
+		if up := p.Timers.GetState().GetUptime(); n.State == Established && up != nil {
 			n.Since = up.AsTime()
 		}
 		found[p.State.NeighborAddress] = n

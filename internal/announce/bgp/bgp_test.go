@@ -92,7 +92,7 @@ func TestWithoutSession(t *testing.T) {
 		}
 	}
 	n := s.Neighbors()
-	if len(n) != 1 || n[0].Address != settings().Neighbors[0].Address || n[0].AS != 64513 || n[0].State == established || n[0].Since != (time.Time{}) {
+	if len(n) != 1 || n[0].Address != settings().Neighbors[0].Address || n[0].AS != 64513 || n[0].State == Established || n[0].Since != (time.Time{}) {
 		t.Errorf("%+v", n)
 	}
 	if err := s.Close(false); err != nil {
