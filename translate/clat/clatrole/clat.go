@@ -46,6 +46,7 @@ type CLAT struct {
 
 	trouble retry.Trouble // of the main loop alone
 	tried   conditions    // likewise
+	held    held          // likewise
 }
 
 // conditions are what it may hang on whether the host can be set up.
@@ -248,6 +249,7 @@ func (c *CLAT) reconcile(ctx context.Context, at port.Uplink6, now time.Time) (e
 	may := c.may(at, prefixes, now)
 	w := way{prefixes: prefixes}
 	if s != nil && (!s.serves(at) || s.over() || len(prefixes) == 0) {
+		c.held = s.leaves()
 		if err := c.stop(); err != nil {
 			return nil, err
 		}
@@ -273,7 +275,7 @@ func (c *CLAT) reconcile(ctx context.Context, at port.Uplink6, now time.Time) (e
 	}
 	switch {
 	case s == nil:
-		if s, err = newSession(&c.cfg, c.host, at, w, c.log); err != nil {
+		if s, err = newSession(&c.cfg, c.host, at, w, c.held.on(at), c.log); err != nil {
 			return nil, err
 		}
 		c.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"syscall"
@@ -218,4 +219,61 @@ func TestDeprecated(t *testing.T) {
 		}
 	}
 	w.transfer(t, 1<<10)
+}
+
+// TestWidened has the uplink take larger packets than at the start: the address stays, and so do
+// connections.
+func TestWidened(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	widen := func(mtu int) {
+		for _, ns := range []*testutil.Netns{w.host, w.net} {
+			ns.Do(t, func() error {
+				up0, err := netlink.LinkByName("up0")
+				return errors.Join(err, netlink.LinkSetMTU(up0, mtu))
+			})
+		}
+	}
+	widen(1400)
+	w.startCLAT(t)
+	address := w.await(t, "serving").Address6
+	w.awaitMTU(t, 1380)
+	var listener net.Listener
+	w.site.Do(t, func() (err error) {
+		listener, err = net.Listen("tcp4", site.String())
+		return err
+	})
+	defer listener.Close()
+	go func() {
+		if conn, err := listener.Accept(); err == nil {
+			_, _ = io.Copy(conn, conn)
+			_ = conn.Close()
+		}
+	}()
+	var conn net.Conn
+	w.host.Do(t, func() (err error) {
+		conn, err = net.DialTimeout("tcp4", site.String(), patience)
+		return err
+	})
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	word, got := []byte("word"), make([]byte, 4)
+	say := func() {
+		t.Helper()
+		if _, err := conn.Write(word); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, got); err != nil || !bytes.Equal(got, word) {
+			t.Fatalf("%q came back: %v", got, err)
+		}
+	}
+	say()
+	widen(1500)
+	w.awaitMTU(t, 1480)
+	if now := w.await(t, "serving").Address6; now != address {
+		t.Errorf("the address changed from %s to %s", address, now)
+	}
+	say()
 }

@@ -72,10 +72,10 @@ var (
 )
 
 // newSession opens everything, in the network namespace of the calling thread. Nothing
-// is sent yet.
-func newSession(cfg *Settings, h *port.Host, at port.Uplink6, w way, log *slog.Logger) (_ *session, err error) {
+// is sent yet. The address is claimed, or, if it is not valid, a new one.
+func newSession(cfg *Settings, h *port.Host, at port.Uplink6, w way, address netip.Addr, log *slog.Logger) (_ *session, err error) {
 	s := &session{
-		cfg: cfg, log: log, at: at, way: w,
+		cfg: cfg, log: log, at: at, way: w, address: address,
 		reports: gateway.NewReports(), tooBig: make(chan []byte, maxTooBig), news: make(chan struct{}, 1),
 	}
 	defer func() {
@@ -83,8 +83,10 @@ func newSession(cfg *Settings, h *port.Host, at port.Uplink6, w way, log *slog.L
 			s.closePorts()
 		}
 	}()
-	if s.address, err = randomAddress(at.Subnet); err != nil {
-		return nil, err
+	if !address.IsValid() {
+		if s.address, err = randomAddress(at.Subnet); err != nil {
+			return nil, err
+		}
 	}
 	if s.engine, err = clat.New(s.settings(w), rand.Reader); err != nil {
 		return nil, err
