@@ -79,6 +79,7 @@ func TestEventLogAroundItsEnd(t *testing.T) {
 		got = append(got, *n)
 	}}
 	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
 	var run sync.WaitGroup
 	run.Go(func() { l.Run(ctx) })
 	awaitRunning(l)
