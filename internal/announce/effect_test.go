@@ -63,6 +63,7 @@ func TestKeysInTime(t *testing.T) {
 func TestKeysOfRoutes(t *testing.T) {
 	configtest.InEffect(t, "announce", "method", "table", "protocol")
 	ns := testutil.NewNetns(t)
+	folder = t.TempDir()
 	ns.Do(t, func() error {
 		s, err := open(written(t, "table = 77\nprotocol = 88"), slog.New(slog.DiscardHandler))
 		if err != nil {

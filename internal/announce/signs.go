@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 
@@ -22,6 +23,7 @@ import (
 // exports.
 type signs struct {
 	routes *port.Signs
+	note   *os.File           // that they are there; nil: it could not be written
 	cancel context.CancelFunc // of what keeps them
 	kept   errgroup.Group
 
@@ -35,10 +37,14 @@ func openSigns(cfg config.Announce, log *slog.Logger) (*signs, error) {
 		return nil, err
 	}
 	s := &signs{routes: routes}
+	if s.note, err = noteRoutes(cfg.Table, cfg.Protocol); err != nil {
+		log.Warn("routes that announce prefixes would stay if this process were killed and none came that announces by the same table", "error", err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
 	if err := host.NewKeeper(routes.Host, host.KeptDevice{}, log).Start(ctx, &s.kept); err != nil {
 		cancel()
+		_ = s.note.Close()
 		routes.Close()
 		return nil, err
 	}
@@ -85,7 +91,11 @@ func (s *signs) Close(leave bool) error {
 	err := s.kept.Wait()
 	if !leave {
 		err = errors.Join(err, s.Withdraw(slices.Clone(s.known)...), s.AddPeers())
+		if err == nil && s.note != nil {
+			err = os.Remove(s.note.Name())
+		}
 	}
+	_ = s.note.Close() // of nil it is an error, no more
 	s.routes.Close()
 	return err
 }

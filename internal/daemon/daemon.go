@@ -90,6 +90,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if err := d.endpoints(ctx, group); err != nil {
 		return err
 	}
+	announce.RemoveLeft(d.announcer, d.Log)
 	serving := d.announce(ctx, group)
 	var earlier <-chan struct{}
 	for _, instance := range d.Instances {

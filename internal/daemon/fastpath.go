@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/isthmus-net/isthmus/internal/announce"
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/driver"
@@ -53,10 +54,12 @@ func Clean(roles role.List, c *config.Config) (all role.Cleaned, err error) {
 	}
 	all, err = driver.Clean()
 	more, roleErr := roles.Clean(configured)
-	all.Removed, all.InUse = append(all.Removed, more.Removed...), append(all.InUse, more.InUse...)
+	routes, routeErr := announce.Clean()
+	all.Removed = append(append(all.Removed, more.Removed...), routes.Removed...)
+	all.InUse = append(append(all.InUse, more.InUse...), routes.InUse...)
 	left, socketErr := control.RemoveStale(socket)
 	if left {
 		all.Removed = append(all.Removed, "the control socket "+socket)
 	}
-	return all, errors.Join(err, roleErr, socketErr)
+	return all, errors.Join(err, roleErr, routeErr, socketErr)
 }
