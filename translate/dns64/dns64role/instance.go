@@ -333,5 +333,8 @@ func Examine(cfg Settings) error {
 			errs = append(errs, fmt.Errorf("dns64 %s: %w", cfg.Name, err))
 		}
 	}
+	if err := asksItself(cfg); err != nil {
+		errs = append(errs, fmt.Errorf("dns64 %s: %w", cfg.Name, err))
+	}
 	return errors.Join(errs...)
 }

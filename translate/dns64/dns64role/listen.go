@@ -83,6 +83,27 @@ func takenBy(before []netip.AddrPort, at netip.AddrPort) error {
 	return nil
 }
 
+// asksItself refuses an upstream whose address this host has, where the DNS64 listens: each
+// query would come back.
+func asksItself(cfg Settings) error {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return fmt.Errorf("cannot list the addresses of this host: %w", err)
+	}
+	own := func(a netip.Addr) bool {
+		return slices.ContainsFunc(addrs, func(has net.Addr) bool {
+			p, err := netip.ParsePrefix(has.String())
+			return err == nil && p.Addr().Unmap() == a.Unmap()
+		})
+	}
+	for _, u := range cfg.Upstreams {
+		if cfg.reaches(u, own) {
+			return fmt.Errorf("the upstream %s is this DNS64 itself: name another recursive name server, or its port, or the addresses to listen on", u)
+		}
+	}
+	return nil
+}
+
 func (l socketList) close() {
 	for _, s := range l {
 		_ = s.udp.Close()

@@ -198,7 +198,7 @@ func (s *Settings) checkUpstreams(c *config.Checker) {
 		switch {
 		case u.Addr().IsUnspecified() || u.Addr().IsMulticast():
 			c.Fail(path, fmt.Sprintf("%s is not the address of a host", u.Addr()), "write that of a recursive name server, like 2001:db8::53")
-		case slices.Contains(s.Listen, u):
+		case s.reaches(u, netip.Addr.IsLoopback):
 			c.Fail(path, fmt.Sprintf("%s is this DNS64 itself", u), "name a recursive name server")
 		case slices.Contains(s.Upstreams[:i], u):
 			c.Fail(path, fmt.Sprintf("%s is listed twice", u), "name each upstream once")
@@ -209,6 +209,15 @@ func (s *Settings) checkUpstreams(c *config.Checker) {
 			c.Fail(fmt.Sprintf("trusted[%d]", i), fmt.Sprintf("%s is not among the upstreams", u), "list it under upstreams too")
 		}
 	}
+}
+
+// reaches reports whether queries to an address come to this DNS64 itself: it listens there, or
+// at all addresses of the host, of which own knows that it is one.
+func (s *Settings) reaches(to netip.AddrPort, own func(netip.Addr) bool) bool {
+	return slices.ContainsFunc(s.Listen, func(at netip.AddrPort) bool {
+		all := at.Addr().IsUnspecified() && (at.Addr().Is6() || to.Addr().Unmap().Is4())
+		return at == to || all && at.Port() == to.Port() && own(to.Addr())
+	})
 }
 
 func (s *Settings) claims() (claims []config.Claim) {

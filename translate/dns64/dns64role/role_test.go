@@ -75,3 +75,38 @@ func TestTake(t *testing.T) {
 		t.Errorf("with prefixes of its own (-want +got):\n%s", diff)
 	}
 }
+
+// TestItself has upstreams that are the DNS64, by an address where it listens or where the host
+// has all.
+func TestItself(t *testing.T) {
+	host := netip.MustParseAddr("2001:db8:1::53")
+	for _, tt := range []struct {
+		name           string
+		listen         []string
+		upstream       string
+		written, found bool // refused as it is written, or by the host's addresses
+	}{
+		{"where it listens", []string{"[2001:db8:1::53]:53"}, "[2001:db8:1::53]:53", true, true},
+		{"another port", []string{"[2001:db8:1::53]:53"}, "[2001:db8:1::53]:5353", false, false},
+		{"loopback", []string{"[::]:53"}, "[::1]:53", true, true},
+		{"loopback of IPv4 by a socket of both", []string{"[::]:53"}, "127.0.0.1:53", true, true},
+		{"loopback of IPv4", []string{"0.0.0.0:53"}, "127.0.0.53:53", true, true},
+		{"loopback of the other family", []string{"0.0.0.0:53"}, "[::1]:53", false, false},
+		{"loopback, another port", []string{"[::]:53"}, "[::1]:5353", false, false},
+		{"loopback, where it does not listen", []string{"[2001:db8:1::53]:53"}, "[::1]:53", false, false},
+		{"an address of the host", []string{"192.0.2.1:53", "[::]:53"}, "[2001:db8:1::53]:53", false, true},
+		{"another host's", []string{"[::]:53"}, "[2001:db8::53]:53", false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var s Settings
+			for _, at := range tt.listen {
+				s.Listen = append(s.Listen, netip.MustParseAddrPort(at))
+			}
+			to := netip.MustParseAddrPort(tt.upstream)
+			own := func(a netip.Addr) bool { return a == host || a.IsLoopback() }
+			if written, found := s.reaches(to, netip.Addr.IsLoopback), s.reaches(to, own); written != tt.written || found != tt.found {
+				t.Errorf("as written %t, on the host %t", written, found)
+			}
+		})
+	}
+}

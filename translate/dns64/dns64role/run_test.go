@@ -316,6 +316,18 @@ func TestExamine(t *testing.T) {
 	}
 }
 
+// TestExamineItself finds that an upstream is an address of this host, where the DNS64 listens.
+func TestExamineItself(t *testing.T) {
+	cfg := defaults()
+	cfg.Listen = []netip.AddrPort{netip.AddrPortFrom(netip.IPv6Unspecified(), free(t).Port())}
+	for to, itself := range map[string]bool{"127.0.0.1": true, "192.0.2.53": false} {
+		cfg.Upstreams = []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr(to), cfg.Listen[0].Port())}
+		if err := Examine(cfg); itself != (err != nil && strings.Contains(err.Error(), "is this DNS64 itself")) {
+			t.Errorf("%s: %v", to, err)
+		}
+	}
+}
+
 // TestAnyAddress listens on all addresses: answers come from the one that was asked.
 func TestAnyAddress(t *testing.T) {
 	u := answering(t, netip.AddrPort{}, records(aRecord))
