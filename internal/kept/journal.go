@@ -3,15 +3,14 @@
 package kept
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -85,31 +84,45 @@ func (j *Journal) lock() error {
 
 // read reads what is there, and cuts off what is not whole.
 func (j *Journal) read() (map[string][]byte, error) {
-	all, err := io.ReadAll(io.LimitReader(j.file, maxJournal))
+	info, err := j.file.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("the state in %s cannot be read: %w", j.path, err)
+		return nil, j.unreadable(err)
 	}
-	if j.Fresh = len(all) == 0; j.Fresh {
-		all = []byte(journalMark)
+	size := min(info.Size(), maxJournal)
+	if j.Fresh = size == 0; j.Fresh {
+		size = int64(len(journalMark))
+		if _, err := j.file.WriteAt([]byte(journalMark), 0); err != nil {
+			return nil, j.problem(err)
+		}
 	}
-	if len(all) < len(journalMark) || string(all[:len(journalMark)]) != journalMark {
+	mark := make([]byte, len(journalMark))
+	if _, err := j.file.ReadAt(mark, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, j.unreadable(err)
+	} else if string(mark) != journalMark {
 		return nil, fmt.Errorf("%s is no state of isthmus: name another file for it, or remove it", j.path)
 	}
-	records, n, clean := replay(all[len(journalMark):])
-	j.Clean = clean
-	j.size = int64(len(journalMark) + n)
-	j.base, j.Cut = lengthOf(records), int64(len(all))-j.size
-	if j.Fresh {
-		_, err = j.file.WriteAt(all, 0)
+	records := map[string][]byte{}
+	j.size, j.Clean, err = replay(j.file, size, func(key string, value []byte, _ place) {
+		if delete(records, key); value != nil {
+			records[key] = bytes.Clone(value)
+		}
+	})
+	if err != nil {
+		return nil, j.unreadable(err)
 	}
-	if clean {
+	j.base, j.Cut = lengthOf(records), size-j.size
+	if j.Clean {
 		j.size -= recordHeader
 	}
-	if err = errors.Join(err, j.file.Truncate(j.size)); err == nil && clean {
+	if err = j.file.Truncate(j.size); err == nil && j.Clean {
 		// The mark of the last process is not that of this one, also when the machine loses its power now.
 		err, j.synced = j.file.Sync(), j.size
 	}
 	return records, j.problem(err)
+}
+
+func (j *Journal) unreadable(err error) error {
+	return fmt.Errorf("the state in %s cannot be read: %w", j.path, err)
 }
 
 // lengthOf is that of a journal which has each record once.
@@ -119,35 +132,6 @@ func lengthOf(records map[string][]byte) int64 {
 		n += recordHeader + len(key) + len(value)
 	}
 	return int64(n)
-}
-
-// replay reads records up to the first that is not whole, and returns the length of those that are.
-// Clean tells that the last of them is the mark.
-func replay(b []byte) (records map[string][]byte, n int, clean bool) {
-	records = map[string][]byte{}
-	for len(b)-n >= recordHeader {
-		one := b[n:]
-		keyLen, length := binary.BigEndian.Uint32(one[4:]), binary.BigEndian.Uint32(one[8:])
-		there := length != gone
-		if !there {
-			length = 0
-		}
-		if keyLen > maxRecord || length > maxRecord || len(one) < recordHeader+int(keyLen+length) {
-			break
-		}
-		end := recordHeader + int(keyLen+length)
-		if crc32.ChecksumIEEE(one[4:end]) != binary.BigEndian.Uint32(one) {
-			break
-		}
-		key := string(one[recordHeader : recordHeader+keyLen])
-		if clean = key == ""; !clean && there {
-			records[key] = one[recordHeader+keyLen : end]
-		} else {
-			delete(records, key)
-		}
-		n += end
-	}
-	return records, n, clean
 }
 
 func appendRecord(b []byte, key string, value []byte) []byte {
@@ -219,35 +203,6 @@ func (j *Journal) Sync() error {
 		j.synced = size
 	}
 	return j.problem(err)
-}
-
-// rewrite replaces the file by one that has each record of its first part once, and behind these
-// what has come since.
-func (j *Journal) rewrite(size int64) error {
-	old := j.file // which no one else replaces
-	text := make([]byte, size)
-	if _, err := old.ReadAt(text, 0); err != nil {
-		return err
-	}
-	records, _, _ := replay(text[len(journalMark):])
-	fresh := []byte(journalMark)
-	for _, key := range slices.Sorted(maps.Keys(records)) {
-		fresh = appendRecord(fresh, key, records[key])
-	}
-	file, err := os.OpenFile(j.path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = file.WriteAt(fresh, 0)
-	if err = errors.Join(err, unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB), file.Sync()); err == nil {
-		err = j.replace(file, size, int64(len(fresh)))
-	}
-	if err != nil {
-		_ = file.Close()
-		_ = os.Remove(file.Name())
-		return err
-	}
-	return old.Close()
 }
 
 // replace goes on in another file, which has what the old one had up to size.
