@@ -15,8 +15,8 @@ import (
 )
 
 // Drain withdraws the prefixes of the instance of that name, or of all if it is
-// empty, and keeps them so until it is called with false. It returns the names of
-// those concerned, none if there is no such instance.
+// empty, and keeps them so until it is called with false, or the process ends. It
+// returns the names of those concerned, none if there is no such instance.
 func (a *Announcer) Drain(instance string, on bool) (names []string, err error) {
 	for _, m := range a.members {
 		if instance != "" && m.instance.Name() != instance {
