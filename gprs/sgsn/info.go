@@ -82,6 +82,14 @@ func (e *Engine) Context(key gtp.TID) (Info, bool) {
 	return i, true
 }
 
+// First returns which context of an address has the events of all of them: the primary one, as long as it is there.
+func (e *Engine) First(key gtp.TID) gtp.TID {
+	if c := e.contexts[key]; c != nil {
+		return c.session.contexts[0].key
+	}
+	return key
+}
+
 // Keys returns those of all contexts, in order.
 func (e *Engine) Keys() []gtp.TID {
 	keys := make([]gtp.TID, 0, len(e.contexts))

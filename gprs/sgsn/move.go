@@ -92,8 +92,8 @@ func (e *Engine) moved(c *PDPContext, cause gtp.Cause, took time.Duration, now t
 	if e.speak(s, m, now, out); s.moved != nil || m.failed {
 		return
 	}
-	about := c.event(Moved)
-	about.Key, about.Cause, about.Took = s.key(), cause, took
+	about := s.contexts[0].event(Moved)
+	about.Cause, about.Took = cause, took
 	e.tell(about, out)
 }
 
@@ -164,7 +164,7 @@ func (e *Engine) speak(s *session, m *move, now time.Time, out *Output) {
 	m.waiting = nil
 	if m.failed {
 		about := s.contexts[0].event(MoveFailed)
-		about.Key, about.Reason, about.Cause, about.Took = s.key(), m.fault.Reason, m.fault.Cause, m.fault.Took
+		about.Reason, about.Cause, about.Took = m.fault.Reason, m.fault.Cause, m.fault.Took
 		e.tell(about, out)
 	}
 }

@@ -220,7 +220,7 @@ func TestMoveFailsFirst(t *testing.T) {
 	for _, first := range []gtp.Cause{gtp.CauseNoResources, gtp.CauseNonExistent} {
 		w := newWorld(t, Settings{})
 		key := w.attach(gtp.V1, gtp.PDPTypeIPv4)
-		w.secondary(key, 6, nil)
+		second := w.secondary(key, 6, nil)
 		w.clear()
 		w.order(w.e.Move(key, 1, gtp.V1, w.now, &w.out))
 		w.granted(first)
@@ -229,7 +229,7 @@ func TestMoveFailsFirst(t *testing.T) {
 			t.Fatalf("%d datagrams before all have moved", n)
 		}
 		w.granted(gtp.CauseAccepted)
-		if about := w.event(MoveFailed); about.Key != key || about.Cause != first {
+		if about := w.event(MoveFailed); about.Key != w.e.First(second) || about.Cause != first {
 			t.Errorf("%s: %+v", first, about)
 		}
 		if _, h := w.next(); h.Type != gtp.TypeGPDU {
@@ -292,5 +292,45 @@ func TestReattachFails(t *testing.T) {
 	w.say(d.Socket, reply(h, w.info(key).TEIDControl), &gtp.DeleteResponse{Cause: gtp.CauseAccepted})
 	if d, _ := w.request(&gtp.CreateRequest{}); d.To.Addr() != other {
 		t.Errorf("it goes to %s", d.To)
+	}
+}
+
+// TestEventsOfAddress: what becomes of an address is told of its first context, which is a secondary one where the
+// primary one was closed alone.
+func TestEventsOfAddress(t *testing.T) {
+	for name, alone := range map[string]bool{"the primary one": false, "a secondary one": true} {
+		t.Run(name, func(t *testing.T) {
+			w, primary := bound(t)
+			second, want := w.secondary(primary, 6, nil), primary
+			if alone {
+				w.clear()
+				w.order(w.e.Detach(primary, false, w.now, &w.out))
+				d, h := w.request(&gtp.DeleteRequest{})
+				w.say(d.Socket, reply(h, 0), &gtp.DeleteResponse{Cause: gtp.CauseAccepted})
+				want = second
+			}
+			if got := w.e.First(second); got != want {
+				t.Errorf("the first is %s", got)
+			}
+			for _, cause := range []gtp.Cause{gtp.CauseNoResources, gtp.CauseAccepted} {
+				w.clear()
+				w.order(w.e.Move(second, 1, gtp.V1, w.now, &w.out))
+				for range w.e.contexts[second].session.contexts {
+					w.granted(cause)
+				}
+				kind := Moved
+				if !cause.Accepted() {
+					kind = MoveFailed
+				}
+				if about := w.event(kind); about.Key != want {
+					t.Errorf("%s of %s", kind, about.Key)
+				}
+			}
+			w.clear()
+			w.order(w.e.Undelegate(second, w.now, &w.out))
+			if about := w.event(Configured); about.Key != want {
+				t.Errorf("%s of %s", about.Kind, about.Key)
+			}
+		})
 	}
 }

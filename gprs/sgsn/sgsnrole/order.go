@@ -121,12 +121,18 @@ func (s *SGSN) about(w Which, g goal, do func(key gtp.TID, now time.Time, out *s
 	return s.aboutAs(w, g, func(key gtp.TID) gtp.TID { return key }, do)
 }
 
-// aboutAddress is about of what all contexts of an address do together: the primary one has the events.
+// aboutAddress is about of what all contexts of an address do together: the first that is there has the events.
 func (s *SGSN) aboutAddress(w Which, g goal, do func(key gtp.TID, now time.Time, out *sgsn.Output) error) (Done, error) {
-	return s.aboutAs(w, g, s.primary, do)
+	return s.aboutAs(w, g, s.first, do)
 }
 
-// primary is the primary context of one.
+// first is that context of the address of one.
+func (s *SGSN) first(key gtp.TID) gtp.TID {
+	s.loop.Do(func(time.Time, *sgsn.Output) { key = s.engine.First(key) })
+	return key
+}
+
+// primary is the primary context of one, whether it is there or only to be opened again.
 func (s *SGSN) primary(key gtp.TID) gtp.TID {
 	s.loop.Do(func(time.Time, *sgsn.Output) {
 		if i, _ := s.engine.Context(key); i.Linked != 0 {
@@ -193,7 +199,7 @@ func (s *SGSN) moveOrder(a MovedTo) (done Done, err error) {
 		if fault != nil {
 			return done, fault.Err()
 		}
-		return s.aboutAddress(a.Which, opening, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
+		return s.aboutAs(a.Which, opening, s.primary, func(key gtp.TID, now time.Time, out *sgsn.Output) error {
 			return s.engine.Reattach(key, ggsn, now, out)
 		})
 	}
