@@ -84,7 +84,7 @@ func TestOrderWaitsForItsOwn(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.start(t, w.settings(t, ue(1, "v6")+"t3_response = \"100ms\"\nn3_requests = 20\n"))
+			w.start(t, w.settings(t, ue(1, "v6")+"t3_response = \"400ms\"\nn3_requests = 20\n"))
 			w.ggsn.set(func() { w.ggsn.silent, w.ggsn.mtu = true, 1300 })
 			type end struct {
 				done Done
@@ -113,21 +113,23 @@ func TestOrderWaitsForItsOwn(t *testing.T) {
 	}
 }
 
-// news has something happen to the terminal's context, and waits until the instance has acted on it.
+// news has something happen to the terminal's context, and waits until all orders before have been told of it.
 func (w *world) news(t *testing.T, kind sgsn.EventKind) {
 	t.Helper()
 	key, err := started.key()
 	if err != nil {
 		t.Fatal(err)
 	}
+	last := w.sgsn.await(key, goal{kind})
+	defer w.sgsn.unawait(key, last)
 	w.sgsn.loop.Do(func(_ time.Time, out *sgsn.Output) {
 		out.Events = append(out.Events, sgsn.Event{Kind: kind, Key: key, Peer: theirs})
 	})
-	until(t, "it is not acted on", func() bool {
-		w.sgsn.mu.Lock()
-		defer w.sgsn.mu.Unlock()
-		return len(w.sgsn.events) == 0
-	})
+	select {
+	case <-last.told:
+	case <-time.After(patience):
+		t.Fatal("it is not acted on")
+	}
 }
 
 // TestDetachOpening: a context that is given up before the GGSN has answered is one that was closed, to whoever has
@@ -174,7 +176,7 @@ func TestOrderWhileEnding(t *testing.T) {
 func TestMoveBySecondary(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.start(t, w.settings(t, ue(1, "v4")+"t3_response = \"100ms\"\nn3_requests = 2\n"))
+	w.start(t, w.settings(t, ue(1, "v4")+"t3_response = \"1s\"\nn3_requests = 2\n"))
 	must[Done](t)(w.sgsn.secondaryOrder(Linked{Which: started, Filters: []string{"protocol=udp,remote-port=7"}, Quality: Quality{Class: "streaming", Up: 64, Down: 128}}))
 	second := Which{IMSI: started.IMSI, NSAPI: 6}
 	if d := must[Done](t)(w.sgsn.moveOrder(MovedTo{Which: second, To: ours2.String()})); d.Event != "moved" || w.ggsn.count(gtp.TypeUpdateRequest) != 2 {
@@ -183,5 +185,24 @@ func TestMoveBySecondary(t *testing.T) {
 	w.ggsn.set(func() { w.ggsn.silent = true })
 	if _, err := w.sgsn.moveOrder(MovedTo{Which: second, To: ours.String()}); err == nil || !strings.Contains(err.Error(), "no answer") {
 		t.Errorf("without an answer: %v", err)
+	}
+}
+
+// TestOrdersWithoutPrimary: whatever is ordered by way of a secondary context whose primary one was closed alone, has an
+// answer. It goes to another GGSN as the primary one.
+func TestOrdersWithoutPrimary(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(t, w.settings(t, ue(1, "v4")))
+	newGGSN(t, w.core, other)
+	done := must[Done](t)
+	done(w.sgsn.secondaryOrder(Linked{Which: started, Filters: []string{"protocol=udp,remote-port=7"}, Quality: Quality{Class: "streaming", Up: 64, Down: 128}}))
+	done(w.sgsn.detachOrder(Detached{Which: started, Alone: true}))
+	second := Which{IMSI: started.IMSI, NSAPI: 6}
+	if d := done(w.sgsn.moveOrder(MovedTo{Which: second, To: ours2.String()})); d.Event != "moved" || d.Context.NSAPI != 6 || d.Context.SGSN != ours2 {
+		t.Errorf("%+v", d)
+	}
+	if d := done(w.sgsn.moveOrder(MovedTo{Which: second, GGSN: other.String()})); d.Event != "attached" || d.Context.NSAPI != 5 || d.Context.GGSN != other {
+		t.Errorf("%+v", d)
 	}
 }
