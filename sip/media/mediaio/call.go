@@ -30,6 +30,10 @@ type Settings struct {
 	Secure, KeepKeys bool
 	// OnEvent is called for what happens, one thing after the other. It may call the call, and close it.
 	OnEvent func(media.Event)
+	// Toward returns the open path by which the routes lead to media of the other family than signalling's; not ok, or nil:
+	// an offer of these is refused. It is called within the methods that describe the stream or move it, and must not call
+	// the call.
+	Toward func(to netip.Addr) (path int, ok bool)
 }
 
 // Local is where the sockets of a path are.
@@ -50,7 +54,9 @@ type Call struct {
 	stream  *media.Stream
 	session *offer.Session
 	held    bool
+	toward  func(netip.Addr) (int, bool)
 	apart   netip.Addr            // of the peer's media, if they are of another family than the path of signalling
+	aside   *pair                 // by which they go then
 	paths   [media.MaxPaths]*pair // by the numbers that the stream has for them
 	out     media.Output
 	closed  bool
@@ -88,7 +94,7 @@ func (h *Host) NewCall(s Settings) (*Call, error) {
 		s.OnEvent = func(media.Event) {}
 	}
 	k := h.clocks[h.next.Add(1)%uint32(len(h.clocks))]
-	c := &Call{host: h, clock: k, tell: s.OnEvent, stream: stream, session: session}
+	c := &Call{host: h, clock: k, tell: s.OnEvent, toward: s.Toward, stream: stream, session: session}
 	c.turn.call = c
 	return c, nil
 }
@@ -186,7 +192,7 @@ func (c *Call) sendBy(path int, mark bool) error {
 	c.mu.Lock()
 	defer c.report()
 	defer c.mu.Unlock()
-	p := c.carrier(path)
+	p := c.carrier(path, mark)
 	if p == nil {
 		return fmt.Errorf("path %d is not open", path)
 	}

@@ -13,26 +13,41 @@ import (
 )
 
 // carrier is the path of media while signalling goes by another: that one, unless the peer of an offer that we answered
-// has media of the other family alone, and a path of that is open.
-func (c *Call) carrier(path int) *pair {
+// has media of the other family alone, and there is a way to them. The way is looked for anew where the peer is told of it
+// or a move begins, and else stays.
+func (c *Call) carrier(path int, anew bool) *pair {
 	p := c.find(path)
 	if p == nil || !c.apart.IsValid() || p.reaches(c.apart) {
 		return p
 	}
-	if current := c.slot(c.stream.Path()); current != nil && current.reaches(c.apart) {
-		return current
-	}
-	for _, other := range c.paths {
-		if other != nil && other.reaches(c.apart) {
-			return other
+	open := c.aside != nil && c.paths[c.aside.slot] == c.aside
+	if anew || !open {
+		if other := c.leading(c.apart); other != nil || !open {
+			c.aside = other
 		}
 	}
-	return p
+	if c.aside == nil {
+		return p
+	}
+	return c.aside
+}
+
+// leading is the path that leads to an address, as who knows the routes says; nil: none.
+func (c *Call) leading(to netip.Addr) *pair {
+	if c.toward == nil {
+		return nil
+	}
+	if path, ok := c.toward(to); ok {
+		if p := c.find(path); p != nil && p.reaches(to) {
+			return p
+		}
+	}
+	return nil
 }
 
 // local is what a path, or its carrier, has for the stream.
 func (c *Call) local(path int) (offer.Local, *pair, error) {
-	p := c.carrier(path)
+	p := c.carrier(path, true)
 	if p == nil {
 		return offer.Local{}, nil, fmt.Errorf("path %d is not open", path)
 	}
@@ -58,15 +73,15 @@ func (c *Call) Offer(path int) ([]byte, error) {
 // start sends by a path if none was chosen yet, or if media are to go where the one in use does not lead.
 func (c *Call) start(p *pair, to netip.Addr) error {
 	current := c.slot(c.stream.Path())
-	if c.stream.Path() >= 0 && (current == nil || !to.IsValid() || current.reaches(to)) {
-		return nil
+	if c.stream.Path() < 0 || p == c.aside || current != nil && to.IsValid() && !current.reaches(to) {
+		return c.stream.SendBy(p.slot, time.Now())
 	}
-	return c.stream.SendBy(p.slot, time.Now())
+	return nil
 }
 
 // Answer answers an offer by a path, and media flows as agreed from then on. Where the peer's media are of the other family
-// than the path, they go by an open one of that family from then on, whichever signalling names. An error refuses the
-// offer; it wraps one of package offer.
+// than the path, they go by the one that [Settings].Toward names from then on, whichever signalling names. An error refuses
+// the offer; it wraps one of package offer.
 func (c *Call) Answer(body []byte, path int) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,16 +93,16 @@ func (c *Call) Answer(body []byte, path int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	before := c.apart
+	before, aside := c.apart, c.aside
 	if to.IsValid() { // else the call is held, and where media go stays as it was
-		c.apart = netip.Addr{}
+		c.apart, c.aside = netip.Addr{}, nil
 		if !p.reaches(to.Addr()) {
-			c.apart = to.Addr()
+			c.apart = to.Addr().Unmap()
 		}
 	}
 	answer, err := c.answer(path, to.Addr())
 	if err != nil {
-		c.apart = before
+		c.apart, c.aside = before, aside
 	}
 	return answer, err
 }

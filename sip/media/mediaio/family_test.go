@@ -4,6 +4,7 @@ package mediaio
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -12,11 +13,14 @@ import (
 )
 
 // TestPeerOfTheOtherFamily has a call by IPv6 be offered media at an IPv4 address alone (RFC 6157 section 4): they go by
-// a path of that family, whichever path signalling goes by, and back when the peer has IPv6.
+// the path of that family that leads there, whichever path signalling goes by, and back when the peer has IPv6.
 func TestPeerOfTheOtherFamily(t *testing.T) {
 	const signalling = 0
 	h := newHost(t, Config{})
-	alice := newParty(t, h, "::1", nil)
+	leads := 0 // the path by which the routes lead to bob
+	alice := newParty(t, h, "::1", func(s *Settings) {
+		s.Toward = func(to netip.Addr) (int, bool) { return leads, leads != 0 && to == netip.MustParseAddr("127.0.0.9") }
+	})
 	bob := newParty(t, h, "127.0.0.9", nil)
 	alice.open(t, signalling, "::1")
 	bob.open(t, 0, "127.0.0.9")
@@ -27,7 +31,12 @@ func TestPeerOfTheOtherFamily(t *testing.T) {
 	if _, err := alice.Answer(o, signalling); !errors.Is(err, offer.ErrFamily) {
 		t.Fatalf("without a path of that family: %v", err)
 	}
+	alice.open(t, 2, "127.0.0.3")
 	alice.open(t, 1, "127.0.0.2")
+	if _, err := alice.Answer(o, signalling); !errors.Is(err, offer.ErrFamily) {
+		t.Fatalf("without a route: %v", err)
+	}
+	leads = 1
 	bob.Withdraw()
 	if _, a := exchange(t, bob, 0, alice); !strings.Contains(a, "c=IN IP4 127.0.0.2\r\n") {
 		t.Fatalf("the answer is\n%s", a)
@@ -42,6 +51,12 @@ func TestPeerOfTheOtherFamily(t *testing.T) {
 		t.Errorf("an offer of ours is\n%s", o)
 	}
 	bob.frames(t, 10)
+	leads = 2
+	if o, _ := exchange(t, alice, signalling, bob); !strings.Contains(o, "c=IN IP4 127.0.0.3\r\n") {
+		t.Errorf("where the routes have changed, an offer of ours is\n%s", o)
+	}
+	alice.frames(t, 10)
+	bob.frames(t, 10)
 
 	bob.open(t, 6, "::1")
 	if err := bob.Move(6); err != nil {
@@ -51,6 +66,7 @@ func TestPeerOfTheOtherFamily(t *testing.T) {
 		t.Errorf("the answer to IPv6 is\n%s", a)
 	}
 	alice.ClosePath(1)
+	alice.ClosePath(2)
 	bob.ClosePath(0)
 	alice.frames(t, 10)
 	bob.frames(t, 10)

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"io"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -28,7 +29,7 @@ func (a *Agent) newCall() (*call, error) {
 	}
 	c := &call{a: a}
 	set := mediaio.Settings{
-		Stream: media.Settings{Latch: a.set.Latch}, Origin: a.paths[id].Local.Addr(), Secure: a.set.Secure, OnEvent: c.tell,
+		Stream: media.Settings{Latch: a.set.Latch}, Origin: a.paths[id].Local.Addr(), Secure: a.set.Secure, OnEvent: c.tell, Toward: a.mediaToward,
 	}
 	if a.set.Sound != nil {
 		set.Stream.Source, set.Stream.Sink = a.set.Sound()
@@ -49,6 +50,15 @@ func (a *Agent) newCall() (*call, error) {
 		}
 	}
 	return c, nil
+}
+
+// mediaToward returns the path of media whose family is not that of signalling. To a socket that is bound to a link the
+// kernel lets any address of IPv4 be one of that link, so there must be a route that any socket could take.
+func (a *Agent) mediaToward(to netip.Addr) (int, bool) {
+	if _, err := a.host.Egress(to); err != nil && to.Is4() {
+		return 0, false
+	}
+	return a.toward(to, a.preferred())
 }
 
 // Close ends the media, and closes what took them, if that is an [io.Closer]. Whoever made it knows what became of it.
