@@ -65,6 +65,12 @@ func (c *Contact) same(b *Binding) bool {
 	return c.URI.Equal(&b.URI)
 }
 
+// sameContact reports whether two bindings are of one contact.
+func (b *Binding) sameContact(other Binding) bool {
+	c := Contact{URI: b.URI, Instance: b.Instance, RegID: b.RegID}
+	return (b.RegID == 0) == (other.RegID == 0) && c.same(&other)
+}
+
 // size is what a binding's texts take, in octets.
 func (c *Contact) size(r *Registration) int {
 	n := len(c.URI.String()) + len(c.Params.String()) + len(c.Instance) + len(r.CallID) + len(r.Flow)

@@ -5,6 +5,7 @@ package location
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/sip/message"
@@ -51,30 +52,38 @@ func (t *Table) ChangeAll() {
 	}
 }
 
-// Restore takes over the bindings that another table had of an address of record, as far as the
-// limits allow, and returns how many that have not expired are lost. Keep says which connections
-// are still there: without its own a flow of RFC 5626 is lost, and any other binding is reached by
-// its contact.
+// Restore takes over the bindings that another table had of an address of record, beside those that
+// are there, as far as the limits allow, and returns how many that have not expired are lost; of one
+// contact the later binding stays. Keep says which connections are still there: without its own a flow
+// of RFC 5626 is lost, and any other binding is reached by its contact.
 func (t *Table) Restore(aor string, state []byte, keep func(flow string) bool, now time.Time) (lost int, err error) {
 	var list []written
 	if err := json.Unmarshal(state, &list); err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrState, err)
 	}
-	var bindings []Binding
+	before := t.Bindings(aor)
+	bindings := slices.Clone(before)
 	for i := range list {
 		b, err := list[i].binding()
 		if err != nil {
 			return 0, fmt.Errorf("%w: %w", ErrState, err)
 		}
 		apart := b.Flow != "" && !keep(b.Flow)
+		if apart {
+			b.Flow = ""
+		}
+		at := slices.IndexFunc(bindings, b.sameContact)
 		switch {
 		case !b.Expires.After(now):
-		case apart && b.RegID != 0, len(bindings) >= t.limits.PerAOR, t.count+len(bindings) >= t.limits.Bindings:
+		case apart && b.RegID != 0:
+			lost++
+		case at >= 0:
+			if b.Updated.After(bindings[at].Updated) {
+				bindings[at] = b
+			}
+		case len(bindings) >= t.limits.PerAOR, t.count+len(bindings)-len(before) >= t.limits.Bindings:
 			lost++
 		default:
-			if apart {
-				b.Flow = ""
-			}
 			bindings = append(bindings, b)
 		}
 	}

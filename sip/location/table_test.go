@@ -272,3 +272,41 @@ func BenchmarkRegister(b *testing.B) {
 		}
 	}
 }
+
+// TestStateOfTwo goes on with what two tables had of one address of record: of one contact the later binding stays, and
+// what has no room is lost.
+func TestStateOfTwo(t *testing.T) {
+	stateOf := func(at time.Time, list ...Contact) (state []byte) {
+		table := New(DefaultLimits())
+		if err := table.Register(alice, &Registration{CallID: "1", Contacts: list, Flow: "udp"}, at); err != nil {
+			t.Fatal(err)
+		}
+		table.Changed(func(_ string, s []byte) { state = s })
+		return state
+	}
+	earlier := stateOf(start, at(t, "<sip:a>", 60), at(t, "<sip:both>", 60), at(t, "<sip:flow1>", 60, flow("<urn:uuid:1>", 1)))
+	later := stateOf(start.Add(time.Second), at(t, "<sip:b>", 60), at(t, "<sip:both>", 60), at(t, "<sip:flow2>", 60, flow("<urn:uuid:1>", 1)))
+	for _, tt := range []struct {
+		name         string
+		limits       Limits
+		states       [2][]byte
+		lost, number int
+	}{
+		{"the earlier first", DefaultLimits(), [2][]byte{earlier, later}, 0, 4},
+		{"the later first", DefaultLimits(), [2][]byte{later, earlier}, 0, 4},
+		{"no room of the address", Limits{Bindings: 9, PerAOR: 3}, [2][]byte{earlier, later}, 1, 3},
+		{"no room of the table", Limits{Bindings: 3, PerAOR: 9}, [2][]byte{earlier, later}, 1, 3},
+	} {
+		table, lost := New(tt.limits), 0
+		for _, state := range tt.states {
+			n, err := table.Restore(alice, state, func(string) bool { return true }, start)
+			if lost += n; err != nil {
+				t.Fatal(tt.name, err)
+			}
+		}
+		got := show(table, alice, start)
+		if _, n := table.Len(); n != tt.number || lost != tt.lost || !strings.Contains(got, "both/61") || !strings.Contains(got, "flow2/61") {
+			t.Errorf("%s: %d bindings, %d lost: %s", tt.name, n, lost, got)
+		}
+	}
+}

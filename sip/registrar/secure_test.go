@@ -203,3 +203,30 @@ func TestSecureAddresses(t *testing.T) {
 		}
 	}
 }
+
+// TestBindingsKeptApart by an earlier version, under sip and under sips, are those of one address, whichever is read
+// first.
+func TestBindingsKeptApart(t *testing.T) {
+	recordOf := func(contact string) (record []byte) {
+		e := engine(t)
+		newPhone(t, e, "alice").register("Contact: " + contact)
+		e.Changed(func(key string, r []byte) {
+			if key == "bindings sip:alice@example.com" {
+				record = slices.Clone(r)
+			}
+		})
+		return record
+	}
+	records := map[string][]byte{"bindings sip:alice@example.com": recordOf("<sip:a>"), "bindings sips:alice@example.com": recordOf("<sip:b>")}
+	for first, second := range map[string]string{"bindings sip:alice@example.com": "bindings sips:alice@example.com", "bindings sips:alice@example.com": "bindings sip:alice@example.com"} {
+		e := engine(t)
+		for _, key := range []string{first, second} {
+			if lost, err := e.Restore(key, records[key], func(string) bool { return true }, start); lost != 0 || err != nil {
+				t.Errorf("%s: %d lost, %v", key, lost, err)
+			}
+		}
+		if n := len(e.Table().Bindings("sip:alice@example.com")); n != 2 {
+			t.Errorf("%s first: %d bindings", first, n)
+		}
+	}
+}

@@ -54,9 +54,6 @@ func (e *Engine) Restore(key string, record []byte, keep func(flow string) bool,
 	if aor, ok := strings.CutPrefix(key, bindingsOf); ok {
 		if one := oneScheme(aor); one != aor { // earlier versions kept those of sips apart
 			e.renamed, aor = append(e.renamed, key), one
-			if len(e.table.Bindings(one)) > 0 {
-				return 0, nil
-			}
 		}
 		return e.table.Restore(aor, record, keep, now)
 	}
