@@ -100,6 +100,7 @@ func (e *Engine) echoRequest(m *message, out *Output) {
 func (e *Engine) echoResponse(r *request, m *message, now time.Time, out *Output) {
 	var answer gtp.EchoResponse
 	if e.parse(m, &answer) != nil {
+		r.path.asked = false // without this, nothing would ever decide whether it has restarted
 		return
 	}
 	if r.path.down {

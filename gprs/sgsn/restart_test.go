@@ -123,6 +123,24 @@ func TestCounterUnanswered(t *testing.T) {
 	}
 }
 
+// TestCounterUnreadable: an answer that cannot be read decides nothing, and a lower counter has the GGSN asked again.
+func TestCounterUnreadable(t *testing.T) {
+	w := newWorld(t, Settings{})
+	w.attachTold(5, 9)
+	w.now = w.now.Add(time.Second)
+	w.attachTold(6, 8)
+	d, h := w.request(&gtp.EchoRequest{})
+	w.send(d.Socket, theirs, []byte{0x32, byte(gtp.TypeEchoResponse), 0, 4, 0, 0, 0, 0, byte(h.Sequence >> 8), byte(h.Sequence), 0, 0}) // no Recovery
+	if left := w.left(); !slices.Equal(left, []uint8{5, 6}) {
+		t.Errorf("contexts %v are left", left)
+	}
+	w.attachTold(7, 8)
+	w.echoed(8)
+	if left := w.left(); !slices.Equal(left, []uint8{6, 7}) {
+		t.Errorf("contexts %v are left", left)
+	}
+}
+
 // TestEchoBeforeDoubt: the answer to a request of before decides nothing.
 func TestEchoBeforeDoubt(t *testing.T) {
 	w := newWorld(t, Settings{EchoInterval: time.Minute})
