@@ -44,20 +44,14 @@ func (e *Engine) Attach(a *Attachment, now time.Time, out *Output) (gtp.TID, err
 	if w.QoS.Len() == 0 {
 		w.QoS = bestEffort
 	}
+	if err := e.possible(w); err != nil {
+		return gtp.TID{}, err
+	}
 	switch {
-	case e.retired:
-		return gtp.TID{}, ErrRetired
 	case len(e.contexts) >= e.set.MaxContexts:
 		return gtp.TID{}, ErrFull
-	case w.Local < 0 || w.Local >= len(e.set.Addresses):
-		return gtp.TID{}, ErrLocal
-	case w.NSAPI < firstNSAPI || w.NSAPI > 15:
-		return gtp.TID{}, fmt.Errorf("an NSAPI is 5 to 15, not %d", w.NSAPI)
 	case e.contexts[s.key()] != nil:
 		return gtp.TID{}, ErrKnown
-	}
-	if err := e.reachable(w); err != nil {
-		return gtp.TID{}, err
 	}
 	c := e.newContext(s, w.NSAPI)
 	s.control = e.tunnelID(w.Version)
@@ -66,6 +60,19 @@ func (e *Engine) Attach(a *Attachment, now time.Time, out *Output) (gtp.TID, err
 	}
 	s.path = e.path(w.Local, controlPlane(w.Version), w.GGSN, now)
 	return c.key, e.create(c, now, out)
+}
+
+// possible is the error of a context that could not be asked for whoever it is of.
+func (e *Engine) possible(a *Attachment) error {
+	switch {
+	case e.retired:
+		return ErrRetired
+	case a.Local < 0 || a.Local >= len(e.set.Addresses):
+		return ErrLocal
+	case a.NSAPI < firstNSAPI || a.NSAPI > 15:
+		return fmt.Errorf("an NSAPI is 5 to 15, not %d", a.NSAPI)
+	}
+	return e.reachable(a)
 }
 
 // reachable is the error of a GGSN that our address has no way to.

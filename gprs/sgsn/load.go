@@ -3,6 +3,7 @@
 package sgsn
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -88,7 +89,10 @@ func (e *Engine) StartLoad(s LoadSettings, done func(LoadReport), now time.Time,
 	case len(e.contexts)+s.Contexts > e.set.MaxContexts:
 		return ErrFull
 	}
-	s.Template.Link = LoadLink
+	s.Template.Link, s.Template.NSAPI = LoadLink, cmp.Or(s.Template.NSAPI, firstNSAPI)
+	if err := e.possible(&s.Template); err != nil { // at a rate, the second one would be tried only later
+		return err
+	}
 	l := &Load{set: s, first: first, width: len(digits), began: now, done: func(LoadReport) {}}
 	l.pace.fire = func(now time.Time, out *Output) { l.fill(e, now, out) }
 	e.load = l

@@ -103,10 +103,13 @@ func TestLoadOfNothing(t *testing.T) {
 		want   string
 	}{
 		{"a GGSN of the other family", func(l *LoadSettings) { l.Template.GGSN, l.Template.NSAPI = netip.MustParseAddr("2001:db8::1"), 6 }, "the GGSN 2001:db8::1 and our address 192.0.2.1 are of different families"},
+		{"the same at a rate", func(l *LoadSettings) { l.Template.GGSN, l.Contexts, l.Rate = netip.MustParseAddr("2001:db8::1"), 2, 1 }, "the GGSN 2001:db8::1 and our address 192.0.2.1 are of different families"},
+		{"an address that is not ours", func(l *LoadSettings) { l.Template.Local, l.Contexts, l.Rate = 9, 2, 1 }, ErrLocal.Error()},
+		{"an NSAPI that is none, at a rate", func(l *LoadSettings) { l.Template.NSAPI, l.Contexts, l.Rate = 16, 2, 1 }, "an NSAPI is 5 to 15, not 16"},
 		{"contexts that are there", func(*LoadSettings) {}, ErrKnown.Error()},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w := newWorld(t, Settings{})
+			w := newWorld(t, Settings{MaxContexts: 1000})
 			w.attach(gtp.V1, gtp.PDPTypeIPv4)
 			set := LoadSettings{Template: *attachment(gtp.V1, gtp.PDPTypeIPv4), Contexts: 1, Window: 10}
 			ended := false
