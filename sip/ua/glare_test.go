@@ -59,3 +59,33 @@ func TestGlareWithoutEnd(t *testing.T) {
 		})
 	}
 }
+
+// A peer that has refused a move by 491 often, and moves itself, has taken it: what comes next has its own patience.
+func TestGlareBehindAMove(t *testing.T) {
+	w, alice, bob := pair(t, func(s *Settings) { s.SessionExpires = -1 })
+	refuse := 1000
+	w.change = func(m *message.Message) {
+		if _, method, _ := m.CSeq(); m.Status == 200 && method == "INVITE" && strings.Contains(m.Get("To"), "bob") && refuse > 0 {
+			refuse--
+			m.Status, m.Reason, m.Body = 491, "Request Pending", nil
+		}
+	}
+	alice.add(2, aliceB)
+	alice.lost(1)
+	alice.use(2)
+	w.pass(time.Minute)
+	if _, failed := alice.told(MoveFailed); !failed {
+		t.Fatal("the move is not refused")
+	}
+	bob.do(bob.engine.Hold(1, true, w.now, &bob.out))
+	w.pass(time.Second)
+	if _, moved := alice.told(Moved); !moved {
+		t.Fatal("bob's re-INVITE does not end the move")
+	}
+	refuse = 1
+	alice.do(alice.engine.Hold(1, true, w.now, &alice.out))
+	w.pass(time.Minute)
+	if _, held := alice.told(Held); !held || refuse != 0 {
+		t.Errorf("after one 491: %v", alice.kinds())
+	}
+}

@@ -59,7 +59,7 @@ func (c *Call) arrived(p *path) {
 	}
 	c.e.stats.Moves++
 	c.tell(Event{Kind: Moved, Path: p.ID, From: from, Took: c.e.now.Sub(c.moving), Repaired: c.repaired})
-	c.moving, c.toward, c.repaired = time.Time{}, nil, false
+	c.moving, c.toward, c.repaired, c.waits = time.Time{}, nil, false, 0
 }
 
 // reachedBy notes by which path a request in the dialog has come.
