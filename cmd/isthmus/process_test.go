@@ -26,6 +26,8 @@ func TestMain(m *testing.M) {
 	service.Enter()
 	program.Itself(func(as string) {
 		switch as {
+		case asAbandoned:
+			abandoned()
 		case asStopping:
 			neverStops()
 		case asForeground:

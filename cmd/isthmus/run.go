@@ -83,9 +83,9 @@ func endSignals() []os.Signal {
 	return list
 }
 
-// untilSignal returns a context that the first of these signals ends. A second one has
-// its usual effect, however soon it comes: it is handed on, for until the first is
-// given up again both may be on their way here.
+// untilSignal returns a context that the first of these signals ends. A second one, or the
+// first after the parent has ended, has its usual effect, however soon it comes: it is handed
+// on, for until the first is given up again both may be on their way here.
 func untilSignal(parent context.Context, ends ...os.Signal) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	ended, end := context.WithCancel(context.WithoutCancel(parent))
@@ -93,18 +93,16 @@ func untilSignal(parent context.Context, ends ...os.Signal) (context.Context, co
 	signal.Notify(signals, ends...)
 	go func() {
 		defer signal.Stop(signals)
-		select {
-		case s := <-signals:
-			if s == syscall.SIGUSR2 {
-				cancel(role.ErrLeave)
-			}
-			cancel(nil)
-		case <-ended.Done():
-			return
-		}
 		for {
 			select {
 			case s := <-signals:
+				if ctx.Err() == nil {
+					if s == syscall.SIGUSR2 {
+						cancel(role.ErrLeave)
+					}
+					cancel(nil)
+					continue
+				}
 				if s == syscall.SIGHUP {
 					continue // of a terminal that closes kernel and shell tell both
 				}
