@@ -292,11 +292,12 @@ func (p *Proxy) ack(m *message.Message, now time.Time, out *Output) {
 		p.sign(copied, p.loopCode(m), side{}, side{Target: ways[0]}, now)
 		out.Sends = append(out.Sends, transaction.Send{To: ways[0], Message: copied})
 	}
-	ways, transport := byTLS(copied.URI, &g, []transaction.Target{by.flow}), ""
-	if by.flow.Transport == "" || m.Has("Route") {
-		ways, transport = p.ways(&hop, len(copied.Append(nil)))
-		large = transport == "TCP" && !hop.Params.Has("transport")
+	if by.flow.Transport != "" && !m.Has("Route") { // there is no other way, whatever its name
+		pass(byTLS(copied.URI, &g, []transaction.Target{by.flow}), now, out)
+		return
 	}
+	ways, transport := p.ways(&hop, len(copied.Append(nil)))
+	large = transport == "TCP" && !hop.Params.Has("transport")
 	if len(ways) > 0 || !p.lookUp(hop, transport, out, pass) {
 		pass(ways, now, out)
 	}

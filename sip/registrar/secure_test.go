@@ -142,6 +142,22 @@ func TestSecureTerminals(t *testing.T) {
 	}
 }
 
+// TestSecureAckWithoutTLS has an ACK of sips name a terminal that is reached by a flow of UDP: there is no way for it, and
+// no name is asked for.
+func TestSecureAckWithoutTLS(t *testing.T) {
+	r := newRig(t, withTLS, func(_ *Settings, p *ProxySettings) { p.NextHop = "sip:[2001:db8::7]:5061" })
+	from, next := target("[2001:db8::3]:40000"), byTLSFrom("[2001:db8::7]:5061")
+	r.p.Handle(r.make("REGISTER", "sips:example.com", "1", "Contact: <sips:carol@phone.example.net>"), from, r.now, &r.out)
+	r.take()
+	path := r.got("REGISTER", "2001:db8::7").Get("Path")
+	r.named = nil
+	r.p.Handle(r.make("ACK", "sips:carol@phone.example.net", "2", "Route: "+path), next, r.now, &r.out)
+	r.take()
+	if r.expect("the ACK", ""); len(r.named) != 0 || r.p.relayed[NoWay] != 1 {
+		t.Errorf("asked for: %+v, %d without a way", r.named, r.p.relayed[NoWay])
+	}
+}
+
 // TestSecureRegistrations take an address of record under either scheme, and a contact of sips where all is of sips
 // (RFC 5630 section 5.2).
 func TestSecureRegistrations(t *testing.T) {
