@@ -39,6 +39,8 @@ func TestNAT64Leaves(t *testing.T) {
 	slim4.peer = translatebpftest.SlimServer
 	lost := usual(state.UDP)
 	lost.peer = translatebpftest.LostServer
+	stranger := usual(state.UDP)
+	stranger.peer = netip.MustParseAddr("198.51.100.77")
 	own := usual(state.UDP)
 	own.pool, own.poolPort = translatebpftest.OwnAddr, translatebpftest.OwnPort
 	hostPort, ownEcho, ownReply := own, own, own
@@ -70,6 +72,8 @@ func TestNAT64Leaves(t *testing.T) {
 		{Name: "too big for IPv6 without DF", Packet: w.packet4(udp, 1241), Change: translatebpftest.Header(6, 0), Want: "to_be_cut"},
 		{Name: "the same, of no session", Packet: translatebpftest.Header(6, 0)(w.packet4(udp, 1241)), Change: translatebpftest.Body(22, 200, 1), Want: "no_binding"},
 		{Name: "without a checksum, of no session", Packet: w.packet4(udp, 40), Change: translatebpftest.Put(22, 200, 1, 0, 40, 0, 0), Want: "no_binding"},
+		{Name: "too big for IPv6 without DF, of a stranger to a bound port", Packet: w.packet4(stranger, 1241), Change: translatebpftest.Header(6, 0), Want: "no_session"},
+		{Name: "without a checksum, of a stranger to a bound port", Packet: w.packet4(stranger, 40), Change: translatebpftest.Put(26, 0, 0), Want: "no_session"},
 		{Name: "too big for IPv6 with DF, of no session", Packet: w.packet4(udp, 1490), Change: translatebpftest.Body(22, 200, 1), Want: "no_binding"},
 		{Name: "of an unknown client", Packet: w.packet6(udp, 40), Change: translatebpftest.From6("2001:db8:3::5"), Want: "no_client"},
 		{Name: "to a free port of the pool", Packet: w.packet4(udp, 40), Change: translatebpftest.Body(22, 200, 1), Want: "no_binding"},
@@ -146,8 +150,13 @@ func TestPuntLimit(t *testing.T) {
 		w := newNATWorld(t, func(s *nat64bpf.Settings, c *translate.Settings) {
 			s.PuntRate, s.PuntShare, c.UDPZeroChecksum = 1, 1, mode // one in 67 ms
 		})
-		f := usual(state.UDP)
+		f, stranger := usual(state.UDP), usual(state.UDP)
 		w.open(t, f)
+		stranger.peer = netip.MustParseAddr("198.51.100.77") // to a port that is bound
+		unknown := "no_session"
+		if mode == translate.ZeroChecksumDrop {
+			unknown = "udp_zero_checksum"
+		}
 		for _, tt := range []struct {
 			ip     []byte
 			reason string
@@ -156,6 +165,8 @@ func TestPuntLimit(t *testing.T) {
 			{translatebpftest.Header(6, 0)(w.packet4(f, 1300)), "to_be_cut", true},
 			{w.packet4(f, 1490), "too_big", false},
 			{translatebpftest.Body(22, 200, 1)(translatebpftest.Header(6, 0)(w.packet4(f, 1300))), "no_binding", false},
+			{translatebpftest.Header(6, 0)(w.packet4(stranger, 1300)), "no_session", false},
+			{translatebpftest.Put(26, 0, 0)(w.packet4(stranger, 40)), unknown, false},
 			{translatebpftest.Put(26, 0, 0)(w.packet4(f, 40)), "udp_zero_checksum", mode == translate.ZeroChecksumCompute},
 		} {
 			for _, at := range runtest.Hooks {

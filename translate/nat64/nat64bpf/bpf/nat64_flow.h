@@ -209,8 +209,11 @@ GLOBAL u64 make_flow6(const struct tuple *t, u32 tcp_flags, u64 now)
 	return make_session(t, number, new_word(transport == TRANSPORT_TCP ? SESSION_V6_INIT : SESSION_OPEN, now));
 }
 
-/* Makes the session of a packet of the IPv4 side, if its destination is bound. */
-GLOBAL u64 make_flow4(const struct tuple *t, u32 tcp_flags, u64 now)
+/*
+ * Makes the session of a packet of the IPv4 side, if its destination is bound and fresh says
+ * that one may be made.
+ */
+GLOBAL u64 make_flow4(const struct tuple *t, u32 tcp_flags, u32 fresh, u64 now)
 {
 	if (!t)
 		return refuse(REASON_NO_SESSION);
@@ -218,7 +221,7 @@ GLOBAL u64 make_flow4(const struct tuple *t, u32 tcp_flags, u64 now)
 	u32 number = search_binding4(t, hash_binding4(t));
 	if (!number)
 		return refuse(REASON_NO_BINDING);
-	if (!is_opening(transport, tcp_flags))
+	if (!fresh || !is_opening(transport, tcp_flags))
 		return refuse(REASON_NO_SESSION);
 	if (transport == TRANSPORT_TCP && !(settings.flags & FLAG_EXTERNAL_TCP))
 		return refuse(REASON_EXTERNAL_TCP);
@@ -229,12 +232,13 @@ GLOBAL u64 make_flow4(const struct tuple *t, u32 tcp_flags, u64 now)
 	return make_session(&any, number, new_word(transport == TRANSPORT_TCP ? SESSION_V4_INIT : SESSION_OPEN, now));
 }
 
-/* The flow of a tuple; good is the reason of those that may go on. */
-INLINE u32 find_flow(const struct tuple *t, u32 transport, u32 side, u32 tcp_flags, u64 now, u32 good, struct flow *out)
+/* The flow of a tuple; good is the reason of those that may go on. fresh is for the IPv4 side. */
+INLINE u32 find_flow(const struct tuple *t, u32 transport, u32 side, u32 tcp_flags, u32 fresh, u64 now, u32 good,
+		     struct flow *out)
 {
 	struct found f;
 	if (UNLIKELY(!find_session(t, side, &f))) {
-		u64 made = side == SIDE_V6 ? make_flow6(t, tcp_flags, now) : make_flow4(t, tcp_flags, now);
+		u64 made = side == SIDE_V6 ? make_flow6(t, tcp_flags, now) : make_flow4(t, tcp_flags, fresh, now);
 		if (!(u32)made)
 			return made >> 32;
 		if (!read_session(made, t, side, &f))
@@ -269,14 +273,18 @@ INLINE u32 find_flow6(u32 transport, const u32 *host, be16 x, be32 Z, be16 z, u3
 	if (transport == TRANSPORT_ICMP && UNLIKELY(settings.flags & FLAG_NO_ICMP_INFO))
 		return REASON_ICMP_INFO;
 	struct tuple t = tuple6(transport, host, x, Z, z, prefix);
-	return find_flow(&t, transport, SIDE_V6, tcp_flags, now, REASON_TO4_FORWARDED, out);
+	return find_flow(&t, transport, SIDE_V6, tcp_flags, 1, now, REASON_TO4_FORWARDED, out);
 }
 
-/* The flow of a packet of the IPv4 side: from Z, z to T, t; of ICMP the identifier is t. */
-INLINE u32 find_flow4(u32 transport, be32 T, be16 port, be32 Z, be16 z, u32 tcp_flags, u64 now, struct flow *out)
+/*
+ * The flow of a packet of the IPv4 side: from Z, z to T, t; of ICMP the identifier is t. Where
+ * fresh is 0 it must have a session.
+ */
+INLINE u32 find_flow4(u32 transport, be32 T, be16 port, be32 Z, be16 z, u32 tcp_flags, u32 fresh, u64 now,
+		      struct flow *out)
 {
 	struct tuple t = tuple4(transport, T, port, Z, z);
-	return find_flow(&t, transport, SIDE_V4, tcp_flags, now, REASON_TO6_FORWARDED, out);
+	return find_flow(&t, transport, SIDE_V4, tcp_flags, fresh, now, REASON_TO6_FORWARDED, out);
 }
 
 /*
