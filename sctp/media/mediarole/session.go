@@ -49,8 +49,8 @@ func newSession(i *Instance, c *sctp.Conn, peer []netip.Prefix) *session {
 	return &session{server: i, conn: c, peer: peer, began: time.Now(), active: time.Now()}
 }
 
-// run serves until the association has ended: one that its peer has shut down keeps what was written to it until that is
-// taken (RFC 9260 section 9.2), so it counts, and may be stalled, as long.
+// run serves until the association has ended, or its peer has shut it down and taken what was written to it: as long it
+// keeps that (RFC 9260 section 9.2), so it counts, and may be stalled.
 func (s *session) run(ctx context.Context) {
 	cfg := s.server.now()
 	_ = s.tune(&cfg) // of one that has ended already, reading tells
@@ -138,7 +138,7 @@ func (s *session) write(m transfer.Message) {
 // look is how often a session is looked at.
 const look = 250 * time.Millisecond
 
-// follow keeps what happens to paths, and ends a session that does nothing, until the association has ended.
+// follow keeps what happens to paths, and ends a session that does nothing, until it is over.
 func (s *session) follow() {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
@@ -151,9 +151,21 @@ func (s *session) follow() {
 			}
 			s.note(ev)
 		case now := <-tick.C:
+			if s.over() {
+				return
+			}
 			s.expire(now)
 		}
 	}
+}
+
+// over reports whether nothing is served any more, and nothing waits for the client. That its last message has come,
+// without which it would be asked for minutes, is a matter of the association alone (T2-shutdown, RFC 9260 section 9.2).
+func (s *session) over() bool {
+	s.mu.Lock()
+	ended := s.ended
+	s.mu.Unlock()
+	return ended && s.conn.Status().Queued == 0
 }
 
 // note keeps an event.

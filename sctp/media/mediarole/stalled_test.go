@@ -3,8 +3,13 @@
 package mediarole
 
 import (
+	"errors"
+	"fmt"
+	"net"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/isthmus-net/isthmus/internal/role/roletest"
 	"github.com/isthmus-net/isthmus/sctp/media/transfer"
@@ -45,4 +50,34 @@ func TestStalledShutdown(t *testing.T) {
 		t.Errorf("%d associations are left, and %v have stalled", n, dropped(i, "stalled"))
 	}
 	w.mustGet(w.mustDial(quickClient(), both), transfer.Request{Name: "film"})
+}
+
+// TestShutdownUnfinished: a client that shuts the association down in good order, and does not hear the answer, holds no
+// session.
+func TestShutdownUnfinished(t *testing.T) {
+	w := newWorld(t)
+	i := w.serve("")
+	c := w.mustDial(quickClient(), both).Conn()
+	w.session(i)
+	w.server.Do(t, func() error { // from now on nothing comes to the client
+		var errs []error
+		for n, link := range []string{"sa", "sb"} {
+			l, err := netlink.LinkByName(link)
+			if err != nil {
+				return err
+			}
+			errs = append(errs, netlink.NeighSet(&netlink.Neigh{
+				LinkIndex: l.Attrs().Index, State: netlink.NUD_PERMANENT,
+				IP: net.ParseIP(fmt.Sprintf("2001:db8:%d::a", n+1)), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 99},
+			}))
+		}
+		return errors.Join(errs...)
+	})
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	w.until(func() bool { return i.Status().(Status).Sessions == 0 })
+	if n := i.listener.Endpoint().Stats().Associations; n != 1 {
+		t.Errorf("%d associations wait for the end of the shutdown", n)
+	}
 }
