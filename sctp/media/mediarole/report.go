@@ -30,26 +30,28 @@ func (s *session) report(t *sending) {
 const drainLook = 10 * time.Millisecond
 
 // drain waits until the client has acknowledged all data that were written, while reports go on: what is sent, lost or moved of
-// them until then belongs into the last one, which must come before the end.
-func (s *session) drain(t *sending) {
+// them until then belongs into the last one, which must come before the end. It reports whether all came to that.
+func (s *session) drain(t *sending) bool {
 	tick := time.NewTicker(drainLook)
 	defer tick.Stop()
 	for !s.drained() {
 		select {
 		case <-tick.C:
 		case <-t.ctx.Done():
-			return
+			return false
 		}
 	}
+	return true
 }
 
-// drained reports whether all data are acknowledged. What else is in the send buffer, such as reports, does not count.
+// drained reports whether all data are acknowledged. What else is in the send buffer, such as reports, does not count; an
+// association that has ended has none of it any more.
 func (s *session) drained() bool {
 	st := s.conn.Status()
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	open := st.NextTSN - uint32(st.Unacknowledged)
-	return s.sent == s.written && int32(open-s.lastTSN) > 0 // serial numbers (RFC 1982)
+	return st.State != "closed" && s.sent == s.written && int32(open-s.lastTSN) > 0 // serial numbers (RFC 1982)
 }
 
 // flush tells what no report has told of a transfer that ends.

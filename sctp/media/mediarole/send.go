@@ -119,14 +119,12 @@ func (s *session) send(t *sending, m *media) {
 	defer m.Close()
 	defer t.stop()
 	end := s.sendData(t, m)
-	if t.report > 0 && end.Messages > 0 {
-		s.drain(t)
-	}
+	arrived := t.report == 0 || end.Messages == 0 || s.drain(t)
 	_ = s.conn.SetWriteDeadline(time.Time{})
 	switch c := &s.server.counters; {
-	case end.Status == transfer.OK:
+	case end.Status == transfer.OK && arrived:
 		c.done.Add(1)
-	case end.Status != transfer.Cancelled:
+	case end.Status != transfer.OK && end.Status != transfer.Cancelled:
 		c.drop(reasonOf[end.Status])
 	case t.cancelled.Load():
 		c.cancelled.Add(1)
