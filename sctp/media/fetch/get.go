@@ -140,7 +140,7 @@ func (g *getting) step() error {
 			return transfer.ErrMessage
 		}
 		if m.Status != transfer.OK {
-			return fmt.Errorf("%w: %s", ErrRefused, m.Status)
+			return fmt.Errorf("%w: %s", ErrRefused, m.Why())
 		}
 		if limit := g.options.Request.Limit; limit > 0 && m.Total > limit || m.Total < g.farthest {
 			return errSize

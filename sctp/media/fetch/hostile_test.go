@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -98,6 +99,27 @@ func TestServersThatLie(t *testing.T) {
 				t.Errorf("%d octets, error %v, want %v", b.Len(), err, tt.want)
 			}
 		})
+	}
+}
+
+// TestRefusal: a refusal has the server's own words, which steer no terminal; without any, those of its status.
+func TestRefusal(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                          ": " + transfer.Refused.String(),
+		"take two streams":          ": take two streams",
+		"\x1b[2Jall \u202eis\nwell": ": [2Jall iswell",
+		"\x1b\n":                    ": " + transfer.Refused.String(),
+	} {
+		at := serve(t, []said{{control, &transfer.Answer{Transfer: 1, Status: transfer.Refused, Text: text}}})
+		c, err := Dial(t.Context(), Config{Network: "sctp4+udp", Local: "127.0.0.1:0", Parameters: sctp.Defaults()}, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Abort()
+		_, err = c.Get(t.Context(), Options{Request: transfer.Request{Name: "film"}})
+		if !errors.Is(err, ErrRefused) || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
 	}
 }
 

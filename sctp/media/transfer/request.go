@@ -2,7 +2,11 @@
 
 package transfer
 
-import "encoding/binary"
+import (
+	"cmp"
+	"encoding/binary"
+	"strings"
+)
 
 // Request asks for a source:
 //
@@ -100,6 +104,17 @@ func (m *Answer) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, m.Rate)
 	b = binary.BigEndian.AppendUint64(b, m.Total)
 	return appendText(b, m.Text)
+}
+
+// Why is the reason of a refusal in the words of the server, without what would steer a terminal.
+func (m *Answer) Why() string {
+	text := strings.Map(func(c rune) rune {
+		if misleads(c) {
+			return -1
+		}
+		return c
+	}, m.Text)
+	return cmp.Or(strings.TrimSpace(text), m.Status.String())
 }
 
 func readAnswer(transfer uint16, r *reader) *Answer {
