@@ -81,7 +81,7 @@ func checkOwner(path string, uid, euid int, runsAs func() *user.User) error {
 	}
 	as := runsAs()
 	switch {
-	case as == nil:
+	case as == nil, as.Uid == "0":
 		return fmt.Errorf("%s holds secrets, but does not belong to root: run chown root %s, then chmod 600 %s", path, path, path)
 	case as.Uid == strconv.Itoa(uid):
 		return nil

@@ -41,6 +41,7 @@ func TestOwnerOfSecrets(t *testing.T) {
 		{"the service's, for root", 990, 0, as("990"), ""},
 		{"someone's, for root", 1000, 0, as("990"), remedy},
 		{"someone's, for root, without a service", 1000, 0, none, "/s holds secrets, but does not belong to root: run chown root /s, then chmod 600 /s"},
+		{"someone's, for root, whose service is root's, too", 1000, 0, as("0"), "/s holds secrets, but does not belong to root: run chown root /s, then chmod 600 /s"},
 		{"someone's, for the service", 1000, 990, as("990"), remedy},
 		{"the service's, for someone", 990, 1000, as("1000"), remedy},
 	} {

@@ -4,9 +4,11 @@ package config
 
 import (
 	"cmp"
+	"maps"
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -33,20 +35,8 @@ func runsAs() *user.User {
 
 // serviceUser is whom isthmus.service runs as on this machine, with its group there; nil if there is no such user.
 func serviceUser() *user.User {
-	said := map[string]string{}
-	for _, files := range []string{"isthmus.service", "isthmus.service.d/*.conf"} {
-		for _, folder := range unitFolders {
-			found, _ := filepath.Glob(filepath.Join(folder, files)) // the pattern is a good one
-			for _, file := range found {
-				text, _ := os.ReadFile(file)
-				for line := range strings.Lines(string(text)) {
-					key, value, _ := strings.Cut(line, "=")
-					said[strings.TrimSpace(key)] = strings.TrimSpace(value)
-				}
-			}
-		}
-	}
-	name := cmp.Or(said["User"], packagedUser)
+	said := serviceSays()
+	name := cmp.Or(said["User"], "root") // systemd.exec(5)
 	found, err := user.Lookup(name)
 	if _, unnamed := strconv.Atoi(name); unnamed == nil {
 		found, err = user.LookupId(name)
@@ -58,4 +48,40 @@ func serviceUser() *user.User {
 		found.Gid = group.Gid
 	}
 	return found
+}
+
+// serviceSays is what the service's unit says by its keys: one unit alone, that of the folder with the last word, and then
+// drop-ins in the order of their names, of each name again one (systemd.unit(5)). Sections, and lines that go on in the
+// next one, are not looked at: User and Group need neither.
+func serviceSays() map[string]string {
+	unit, edits, said := "", map[string]string{}, map[string]string{}
+	for _, folder := range unitFolders {
+		if path := filepath.Join(folder, "isthmus.service"); exists(path) {
+			unit = path
+		}
+		found, _ := filepath.Glob(filepath.Join(folder, "isthmus.service.d", "*.conf")) // the pattern is a good one
+		for _, path := range found {
+			edits[filepath.Base(path)] = path
+		}
+	}
+	files := []string{unit}
+	if unit == "" {
+		said["User"] = packagedUser
+	}
+	for _, name := range slices.Sorted(maps.Keys(edits)) {
+		files = append(files, edits[name])
+	}
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		for line := range strings.Lines(string(text)) {
+			key, value, _ := strings.Cut(line, "=")
+			said[strings.TrimSpace(key)] = strings.TrimSpace(value)
+		}
+	}
+	return said
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path) // one that leads nowhere is there, too: it masks others
+	return err == nil
 }

@@ -12,7 +12,8 @@ import (
 
 // TestServiceUser: the service runs as whom its unit names, and what an operator adds to that.
 func TestServiceUser(t *testing.T) {
-	const unit, edit = "isthmus.service", "isthmus.service.d/override.conf"
+	const unit, folder = "isthmus.service", "isthmus.service.d/"
+	const edit = folder + "override.conf"
 	bin, err1 := user.Lookup("bin")
 	sys, err2 := user.LookupGroup("sys")
 	if err := errors.Join(err1, err2); err != nil {
@@ -28,6 +29,13 @@ func TestServiceUser(t *testing.T) {
 		{"one in place of another", map[string]string{unit: "[Service]\nUser=daemon\n"}, map[string]string{unit: "[Service]\nUser=bin\n"}, "bin", bin.Gid},
 		{"an edit of the packager's", map[string]string{edit: "[Service]\nUser=bin\n"}, map[string]string{unit: "[Service]\nUser=daemon\n"}, "bin", bin.Gid},
 		{"a number", nil, map[string]string{unit: "[Service]\nUser=" + bin.Uid}, "bin", bin.Gid},
+		{"one in place of another with a group", map[string]string{unit: "[Service]\nUser=daemon\nGroup=sys\n"}, map[string]string{unit: "[Service]\nUser=bin\n"}, "bin", bin.Gid},
+		{"one of root in place of another", map[string]string{unit: "[Service]\nUser=daemon\n"}, map[string]string{unit: "[Service]\n"}, "root", "0"},
+		{"no user", map[string]string{unit: "[Service]\nUser=daemon\n"}, map[string]string{edit: "[Service]\nUser=\n"}, "root", "0"},
+		{"no group", map[string]string{unit: "[Service]\nUser=bin\nGroup=sys\n"}, map[string]string{edit: "[Service]\nGroup=\n"}, "bin", bin.Gid},
+		{"edits by their names", map[string]string{unit: "", folder + "20.conf": "User=bin\n"}, map[string]string{folder + "10.conf": "User=daemon\n"}, "bin", bin.Gid},
+		{"an edit in place of another", map[string]string{unit: "User=bin\n", edit: "User=daemon\nGroup=sys\n"}, map[string]string{edit: ""}, "bin", bin.Gid},
+		{"no unit", nil, map[string]string{edit: "Group=sys\nUser=bin\n"}, "bin", sys.Gid},
 		{"a user that is not there", nil, map[string]string{unit: "[Service]\nUser=no-such-user\n"}, "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
