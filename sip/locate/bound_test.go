@@ -68,7 +68,7 @@ func TestBounds(t *testing.T) {
 		}
 		u := message.URI{Scheme: "sip", Host: "example.net"}
 		of6, of4 := 0, 0
-		for _, one := range URI(t.Context(), names, &u, "UDP") {
+		for _, one := range URI(t.Context(), names, &u, "UDP", everything) {
 			if one.Remote.Addr().Is4() {
 				of4++
 			} else {
@@ -77,6 +77,47 @@ func TestBounds(t *testing.T) {
 		}
 		if names.questions != tt.questions || of6 != tt.of6 || of4 != tt.of4 {
 			t.Errorf("%s: %d questions, %d targets of IPv6 and %d of IPv4, want %d, %d and %d", tt.name, names.questions, of6, of4, tt.questions, tt.of6, tt.of4)
+		}
+	}
+}
+
+// TestUsable leaves out what cannot be reached: it takes no place of the others, and is not asked for.
+func TestUsable(t *testing.T) {
+	names := &counted{zone: zone{
+		naptr: map[string][]NAPTR{"example.net": {
+			{1, 1, "s", "SIPS+D2T", "", "tls.example."}, {2, 1, "s", "SIP+D2T", "", "tcp.example."}, {3, 1, "s", "SIP+D2U", "", "udp.example."},
+		}},
+		services: map[string][]*net.SRV{
+			"tcp.example.": {{Target: "a.example.", Port: 5060}}, "udp.example.": {{Target: "a.example.", Port: 5060}},
+		},
+		addresses: map[string][]string{"a.example": {"192.0.2.99", "2001:db8::99"}},
+	}}
+	for i := range maxServices {
+		host := fmt.Sprintf("tls%d.example", i)
+		names.services["tls.example."] = append(names.services["tls.example."], &net.SRV{Target: host + ".", Port: 5061})
+		names.addresses[host] = []string{fmt.Sprintf("192.0.2.%d", i+1)}
+	}
+	for _, tt := range []struct {
+		name, uri, transport string
+		usable               Usable
+		questions            int
+		want                 string
+	}{
+		{"no TLS", "sip:example.net", "UDP", func(transport string, _ bool) bool { return transport != "TLS" }, 7,
+			"TCP [2001:db8::99]:5060, TCP 192.0.2.99:5060, UDP [2001:db8::99]:5060, UDP 192.0.2.99:5060"},
+		{"TLS by IPv6 alone", "sip:example.net", "UDP", func(transport string, v4 bool) bool { return transport != "TLS" || !v4 }, 16,
+			"TCP [2001:db8::99]:5060, TCP 192.0.2.99:5060, UDP [2001:db8::99]:5060, UDP 192.0.2.99:5060"},
+		{"IPv4 alone, without TLS", "sip:example.net", "UDP", func(transport string, v4 bool) bool { return transport != "TLS" && v4 }, 5,
+			"TCP 192.0.2.99:5060, UDP 192.0.2.99:5060"},
+		{"sips without TLS", "sips:example.net", "TLS", func(transport string, _ bool) bool { return transport != "TLS" }, 1, ""},
+	} {
+		u, err := message.ParseURI(tt.uri)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names.questions = 0
+		if got := written(URI(t.Context(), names, &u, tt.transport, tt.usable)); got != tt.want || names.questions != tt.questions {
+			t.Errorf("%s: by %d questions %s, want by %d %s", tt.name, names.questions, got, tt.questions, tt.want)
 		}
 	}
 }
@@ -96,7 +137,7 @@ func TestInvalidRecord(t *testing.T) {
 		addresses: map[string][]string{"a.example": {"192.0.2.1"}, "b.example": {"192.0.2.2"}, "example.net": {"192.0.2.9"}},
 	}}
 	u := message.URI{Scheme: "sip", Host: "example.net"}
-	got := URI(t.Context(), names, &u, "UDP")
+	got := URI(t.Context(), names, &u, "UDP", everything)
 	if len(got) != 2 || got[0].Remote.String() != "192.0.2.1:5080" || got[1].Remote.String() != "192.0.2.2:5081" {
 		t.Errorf("%+v", got)
 	}

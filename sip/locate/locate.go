@@ -45,15 +45,19 @@ type Names interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
+// Usable reports whether who asks can reach anything by a transport in a family. What cannot be reached is not asked for,
+// and takes no place of what can be.
+type Usable func(transport string, v4 bool) bool
+
 // URI finds where a URI leads, best first: by its port, by services, or by its name alone. The
 // transport is what is wanted; if it is UDP and the URI names none, others serve as well, by what
 // NAPTR records say, else TCP after UDP.
-func URI(ctx context.Context, names Names, u *message.URI, transport string) []transaction.Target {
+func URI(ctx context.Context, names Names, u *message.URI, transport string, usable Usable) []transaction.Target {
 	host := u.Host
 	if m, has := u.Params.Get("maddr"); has { // RFC 3261 section 19.1.1
 		host = strings.Trim(m, "[]")
 	}
-	s := search{names: names}
+	s := search{names: names, usable: usable}
 	s.find(ctx, host, u, transport)
 	return s.found
 }
@@ -61,6 +65,7 @@ func URI(ctx context.Context, names Names, u *message.URI, transport string) []t
 // search is what was asked of one URI, and found.
 type search struct {
 	names     Names
+	usable    Usable
 	questions int
 	of6, of4  int
 	found     []transaction.Target
@@ -111,17 +116,20 @@ func (s *search) byNAPTR(ctx context.Context, host, transport string) {
 	if err != nil {
 		return
 	}
-	for _, r := range chosen(records) {
-		if t := r.transport(); transport != "TLS" || t == "TLS" {
-			s.services(ctx, "", "", r.Replacement, t)
-		}
+	for _, r := range chosen(records, func(t string) bool { return s.reaches(t) && (transport != "TLS" || t == "TLS") }) {
+		s.services(ctx, "", "", r.Replacement, r.transport())
 	}
+}
+
+// reaches reports whether a transport is of use in any family.
+func (s *search) reaches(transport string) bool {
+	return s.usable(transport, false) || s.usable(transport, true)
 }
 
 // services are the servers of a service, by priority and weight (RFC 2782). The resolver leaves out records that name no
 // host, and returns an error beside the others.
 func (s *search) services(ctx context.Context, service, protocol, name, transport string) {
-	if !s.ask() {
+	if !s.reaches(transport) || !s.ask() {
 		return
 	}
 	_, list, _ := s.names.LookupSRV(ctx, service, protocol, name)
@@ -155,9 +163,10 @@ func protocol(transport string) string {
 func (s *search) addresses(ctx context.Context, host string, port uint16, transport string) {
 	for _, family := range []struct {
 		network string
+		v4      bool
 		found   *int
-	}{{"ip6", &s.of6}, {"ip4", &s.of4}} {
-		if *family.found == perFamily || !s.ask() {
+	}{{"ip6", false, &s.of6}, {"ip4", true, &s.of4}} {
+		if !s.usable(transport, family.v4) || *family.found == perFamily || !s.ask() {
 			continue
 		}
 		list, err := s.names.LookupNetIP(ctx, family.network, strings.TrimSuffix(host, "."))

@@ -17,6 +17,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/isthmus-net/isthmus/sip/message"
+	"github.com/isthmus-net/isthmus/sip/transaction"
 )
 
 // zone answers from lists.
@@ -53,7 +54,18 @@ func (z zone) LookupNetIP(_ context.Context, network, host string) (list []netip
 	return list, nil
 }
 
-// TestResolve finds where URIs lead (RFC 3263 section 4).
+// written are targets as a text.
+func written(list []transaction.Target) string {
+	words := make([]string, 0, len(list))
+	for _, one := range list {
+		words = append(words, fmt.Sprintf("%s %s", one.Transport, one.Remote))
+	}
+	return strings.Join(words, ", ")
+}
+
+func everything(string, bool) bool { return true }
+
+// TestURI finds where URIs lead (RFC 3263 section 4).
 func TestURI(t *testing.T) {
 	record := func(order, preference uint16, flags, service, expression, to string) NAPTR {
 		return NAPTR{order, preference, flags, service, expression, to}
@@ -103,16 +115,12 @@ func TestURI(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var words []string
-		for _, one := range URI(t.Context(), names, &u, tt.transport) {
-			words = append(words, fmt.Sprintf("%s %s", one.Transport, one.Remote))
-		}
-		if got := strings.Join(words, ", "); got != tt.want {
+		if got := written(URI(t.Context(), names, &u, tt.transport, everything)); got != tt.want {
 			t.Errorf("%s: %s\nwant %s", tt.name, got, tt.want)
 		}
 	}
 	u, _ := message.ParseURI("sip:many.example")
-	if n := len(URI(t.Context(), names, &u, "UDP")); n != maxTargets {
+	if n := len(URI(t.Context(), names, &u, "UDP", everything)); n != maxTargets {
 		t.Errorf("%d targets of a domain that names far too many", n)
 	}
 }

@@ -36,11 +36,12 @@ func (r NAPTR) transport() string {
 	return ""
 }
 
-// chosen are the records that lead to SRV records of services that we know, best first. A regular
-// expression has no place in them.
-func chosen(records []NAPTR) []NAPTR {
+// chosen are the records that lead to SRV records of services that we know, by transports of use, best
+// first. A regular expression has no place in them.
+func chosen(records []NAPTR, use func(transport string) bool) []NAPTR {
 	list := slices.DeleteFunc(slices.Clone(records), func(r NAPTR) bool {
-		return r.transport() == "" || !strings.EqualFold(r.Flags, "s") || r.Regexp != "" || strings.Trim(r.Replacement, ".") == ""
+		t := r.transport()
+		return t == "" || !use(t) || !strings.EqualFold(r.Flags, "s") || r.Regexp != "" || strings.Trim(r.Replacement, ".") == ""
 	})
 	slices.SortStableFunc(list, func(a, b NAPTR) int {
 		return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.Preference, b.Preference))

@@ -128,3 +128,20 @@ func TestAvoided(t *testing.T) {
 		}
 	}
 }
+
+// TestUsable has names looked for by the transports and families alone that have a listener.
+func TestUsable(t *testing.T) {
+	s := Settings{
+		Listen:    []netip.AddrPort{netip.MustParseAddrPort("[2001:db8::5]:5060"), netip.MustParseAddrPort("192.0.2.5:5060")},
+		ListenTLS: []netip.AddrPort{netip.MustParseAddrPort("[2001:db8::5]:5061")},
+	}
+	reached := usable(listeners(&s))
+	for _, tt := range []struct {
+		transport string
+		v4, want  bool
+	}{{"UDP", false, true}, {"UDP", true, true}, {"TCP", true, true}, {"TLS", false, true}, {"TLS", true, false}} {
+		if got := reached(tt.transport, tt.v4); got != tt.want {
+			t.Errorf("%s, IPv4 %t: %t", tt.transport, tt.v4, got)
+		}
+	}
+}

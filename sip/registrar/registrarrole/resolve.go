@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/isthmus-net/isthmus/internal/port"
@@ -48,16 +49,25 @@ func (r *resolver) names() locate.System {
 	})
 }
 
+// usable are the transports and families that there is a listener of, for without one the proxy sends nothing.
+func usable(list []registrar.Listener) locate.Usable {
+	return func(transport string, v4 bool) bool {
+		return slices.ContainsFunc(list, func(l registrar.Listener) bool {
+			return l.Transport == transport && l.Address.Addr().Is4() == v4
+		})
+	}
+}
+
 // lookUp finds the addresses of a name, and has the proxy go on.
 func (r *Registrar) lookUp(l registrar.Lookup) {
 	r.mu.Lock()
-	ctx := r.running
+	ctx, list := r.running, listeners(&r.cfg)
 	r.mu.Unlock()
 	var found []transaction.Target
 	if ctx != nil {
 		r.resolver.busy <- struct{}{}
 		ctx, cancel := context.WithTimeout(ctx, locate.Within)
-		found = locate.URI(ctx, r.resolver.names(), &l.URI, l.Transport)
+		found = locate.URI(ctx, r.resolver.names(), &l.URI, l.Transport, usable(list))
 		cancel()
 		<-r.resolver.busy
 	}

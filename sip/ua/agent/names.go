@@ -70,9 +70,7 @@ func (n *names) keep(p place, list []transaction.Target) {
 // lookup finds where a name leads that was resolved before: the targets of transports that this agent
 // has, best first.
 func (a *Agent) lookup(name string, port uint16, transport string) []transaction.Target {
-	return slices.DeleteFunc(slices.Clone(a.targets(place{strings.ToLower(name), port, transport})), func(t transaction.Target) bool {
-		return t.Transport == "TLS" && transport == ""
-	})
+	return slices.Clone(a.targets(place{strings.ToLower(name), port, transport}))
 }
 
 // targets are those of a place, best first.
@@ -96,7 +94,8 @@ func (a *Agent) resolve(ctx context.Context, u message.URI) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, locate.Within)
 	defer cancel()
-	if list := locate.URI(ctx, locate.NewSystem(a.dialName), &u, cmp.Or(p.transport, "UDP")); len(list) > 0 {
+	usable := func(transport string, _ bool) bool { return transport != "TLS" || p.transport == "TLS" } // the agent has none
+	if list := locate.URI(ctx, locate.NewSystem(a.dialName), &u, cmp.Or(p.transport, "UDP"), usable); len(list) > 0 {
 		a.names.keep(p, list)
 	}
 }
