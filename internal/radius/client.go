@@ -70,6 +70,7 @@ type pending struct {
 	server          *server
 	secret          []byte // of the server, when it was asked
 	slot            int
+	turn            uint64
 	wire            []byte
 	tried           []*server
 	sent            int  // times, to this server
@@ -151,16 +152,20 @@ func (c *Client) unanswered(p *pending, out *Output) {
 }
 
 // anyway sends a request to the dead server that was asked least recently: where none lives, any may be back. As many try
-// one as a server is asked at first when it is: the rest would be a burst for one that has just started.
+// one as a server is asked at first when it is: the rest would be a burst for one that has just started. Where these have
+// been sent, and wait in vain, one more may from time to time: it shall not take until they are given up to find it.
 func (c *Client) anyway(p *pending, now time.Time, out *Output) bool {
 	var found *server
 	for _, s := range c.servers {
-		if s.dead && s.count > 0 && s.waiting() < firstWindow && (found == nil || s.turn < found.turn) {
+		if s.dead && s.count > 0 && (s.waiting() < firstWindow || c.quiet(s, now)) && (found == nil || s.turn < found.turn) {
 			found = s
 		}
 	}
 	return found != nil && c.begin(p, found, now, out)
 }
+
+// quiet reports whether a server has been sent no request for a while but again.
+func (c *Client) quiet(s *server, now time.Time) bool { return now.Sub(s.asked) >= c.settings.Timeout/8 }
 
 // begin sends a request to a server for the first time.
 func (c *Client) begin(p *pending, s *server, now time.Time, out *Output) bool {
@@ -179,7 +184,7 @@ func (c *Client) begin(p *pending, s *server, now time.Time, out *Output) bool {
 	p.tried = append(p.tried, s)
 	s.slots[slot].waiting = p
 	c.turn++
-	s.turn = c.turn
+	p.turn, s.turn, s.asked = c.turn, c.turn, now
 	s.stats.Sent++
 	c.transmit(p, now, out)
 	return true
@@ -281,13 +286,13 @@ func (c *Client) receive(socket int, from netip.AddrPort, b []byte, now time.Tim
 	}
 	back := s.dead
 	if back {
-		s.dead, s.window = false, newWindow()
+		s.revive(now)
 		out.Events = append(out.Events, Event{s.Address, false})
 	}
 	s.heard = now
 	s.stats.Answered++
 	c.times.Stop(p)
-	s.window.answered(s.waiting())
+	s.window.answered(s.underWay())
 	c.release(p, true)
 	out.Answers = append(out.Answers, Answer{p.ticket, answer.Code, Attributes{answer.Attributes}})
 	if back { // what waits for a server behind it need not

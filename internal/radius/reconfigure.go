@@ -64,6 +64,9 @@ func (c *Client) setServers(list []Server, now time.Time) {
 func (c *Client) release(p *pending, answered bool) {
 	s := p.server
 	s.give(p.slot, answered)
+	if p.turn <= s.back {
+		s.lost--
+	}
 	if s.gone && !s.awaited() {
 		c.leaving = slices.DeleteFunc(c.leaving, func(one *server) bool { return one == s })
 	}

@@ -80,6 +80,9 @@ type server struct {
 	deadAt time.Time // until then, if it is dead
 	heard  time.Time // an answer of it
 	turn   uint64    // of the request that was sent to it last
+	asked  time.Time // when it was
+	back   uint64    // the turn when it was known to be back
+	lost   int       // requests that wait since before that
 	stats  ServerStats
 }
 

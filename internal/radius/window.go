@@ -44,8 +44,20 @@ func (w *window) lost(sent, now time.Time) {
 // waiting is how many requests wait for the server.
 func (s *server) waiting() int { return len(s.slots) - s.count }
 
-// full reports whether as many requests wait for the server as it is known to take.
-func (s *server) full() bool { return s.waiting() >= int(s.window.size) }
+// underWay is how many requests may still be on their way to the server: what was sent to it while it was dead is not, and
+// would keep the window full until it is given up.
+func (s *server) underWay() int { return s.waiting() - s.lost }
+
+// full reports whether as many requests are under way to the server as it is known to take.
+func (s *server) full() bool { return s.underWay() >= int(s.window.size) }
+
+// revive begins anew with a server that is back. That what it was sent before has to be sent again says nothing of its
+// window.
+func (s *server) revive(now time.Time) {
+	s.dead, s.window = false, newWindow()
+	s.window.lowered = now
+	s.back, s.lost = s.turn, s.waiting()
+}
 
 // hold has a request wait until a server has room in its window, for longer than that has for an answer: if it is dead, this
 // is known before. False: as many wait as it has identifiers.

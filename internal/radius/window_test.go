@@ -204,7 +204,9 @@ func TestWindowBack(t *testing.T) {
 	s.dead, s.window.size, s.window.threshold = true, leastWindow, leastWindow
 	w.out.Reset()
 	w.c.HandleUDP(socket, first, answerTo(wire, secret, AccessAccept, true), w.now, &w.out)
-	if s.dead || s.window != newWindow() {
+	want := newWindow()
+	want.lowered = w.now
+	if s.dead || s.window != want {
 		t.Errorf("dead %t, %+v", s.dead, s.window)
 	}
 }
