@@ -19,9 +19,10 @@ const (
 
 // Bounds of what is read of one advertisement.
 const (
-	maxOptions   = 16
-	maxResolvers = 8
-	maxNetworks  = 16
+	maxOptions  = 16
+	maxNetworks = 16
+	// MaxResolvers is also how many name servers are asked in turn.
+	MaxResolvers = 8
 )
 
 // Advertisement is what matters here of a Router Advertisement.
@@ -100,7 +101,7 @@ func appendResolvers(to []Resolver, option []byte) []Resolver {
 		return to
 	}
 	lifetime := time.Duration(binary.BigEndian.Uint32(option[4:])) * time.Second
-	for rest := option[header:]; len(rest) >= 16 && len(to) < maxResolvers; rest = rest[16:] {
+	for rest := option[header:]; len(rest) >= 16 && len(to) < MaxResolvers; rest = rest[16:] {
 		if a := netip.AddrFrom16([16]byte(rest)); !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() {
 			to = append(to, Resolver{a, lifetime})
 		}

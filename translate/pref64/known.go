@@ -81,7 +81,7 @@ func (k *Known) Named(router netip.Addr, resolvers []Resolver, now time.Time) {
 func (k *Known) Resolvers(now time.Time) []netip.Addr {
 	k.expire(now)
 	all := distinct(k.named)
-	return all[:min(len(all), maxResolvers)]
+	return all[:min(len(all), MaxResolvers)]
 }
 
 // Announced takes the networks of an advertisement, before the options of the same. Of all

@@ -170,7 +170,7 @@ func TestNamed(t *testing.T) {
 		name(netip.AddrFrom16([16]byte{0xfe, 0x80, 14: byte(i >> 8), 15: byte(i)}), 4*time.Minute, time.Hour,
 			netip.AddrFrom16([16]byte{0x20, 1, 14: byte(i >> 8), 15: byte(i)}).String())
 	}
-	if got := k.Resolvers(start.Add(4 * time.Minute)); len(k.named) > maxKnown || len(got) > maxResolvers {
+	if got := k.Resolvers(start.Add(4 * time.Minute)); len(k.named) > maxKnown || len(got) > MaxResolvers {
 		t.Errorf("%d kept, %d asked", len(k.named), len(got))
 	}
 }

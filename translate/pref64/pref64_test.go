@@ -228,7 +228,7 @@ func FuzzAdvertisement(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(a.Options) > maxOptions || len(a.Resolvers) > maxResolvers || len(a.Networks) > maxNetworks {
+		if len(a.Options) > maxOptions || len(a.Resolvers) > MaxResolvers || len(a.Networks) > maxNetworks {
 			t.Fatalf("no bound: %+v", a)
 		}
 		written, err := AppendAdvertisement(nil, a.Options)

@@ -29,7 +29,7 @@ type CLAT struct {
 	log   *slog.Logger
 	ready chan struct{}
 	host  *port.Host
-	// fallback are name servers to ask where neither the configuration nor a router names any.
+	// fallback are name servers to ask behind those of routers, where the configuration names none.
 	fallback func() []netip.AddrPort
 
 	mu      sync.Mutex // guards what follows

@@ -62,7 +62,7 @@ func (s *Settings) keys() []key.Key {
 		key.Of("prefixes", &s.Prefixes, []string{}, key.List(keys.Prefix), key.Restart,
 			"Prefixes of the NAT64. Empty: they are looked for, first in router advertisements (RFC 8781), then by DNS (RFC 7050)."),
 		key.Of("resolvers", &s.Resolvers, []string{}, key.List(keys.NameServer), key.Restart,
-			"Name servers that are asked for the prefix; port 53 unless written. Empty: those that routers name, or where none does, those of /etc/resolv.conf."),
+			"Name servers that are asked for the prefix; port 53 unless written. Empty: those that routers name, then those of /etc/resolv.conf."),
 		key.Of("lan", &s.LAN, "", key.Optional(key.Prefix6), key.Restart,
 			`96 bits that are routed to this host, like "2001:db8:1:46::/96": private IPv4 networks behind it are translated, too. Empty: this host alone is.`),
 		// It stands behind the default routes that DHCP clients and people set.

@@ -94,6 +94,10 @@ func TestWhoIsAsked(t *testing.T) {
 			return []netip.AddrPort{dns64Server}
 		}
 	}
+	var many []netip.AddrPort
+	for n := range byte(20) {
+		many = append(many, netip.AddrPortFrom(netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 15: n}), 53))
+	}
 	of := func(a ...netip.AddrPort) string { return fmt.Sprint(a) }
 	for _, tt := range []struct {
 		name        string
@@ -102,13 +106,16 @@ func TestWhoIsAsked(t *testing.T) {
 		routers     []names
 		asked, told []string
 	}{
-		{"a router's goes before the host's", nil, always(plainServer), []names{{0, dns64Server, time.Hour}}, []string{of(dns64Server)}, []string{found}},
-		{"a router's that comes late", nil, always(plainServer), []names{{10 * time.Second, dns64Server, time.Hour}}, []string{of(plainServer), of(dns64Server)}, []string{none, found}},
+		{"a router's goes before the host's", nil, always(plainServer), []names{{0, dns64Server, time.Hour}}, []string{of(dns64Server, plainServer)}, []string{found}},
+		{"a router's that comes late", nil, always(plainServer), []names{{10 * time.Second, dns64Server, time.Hour}}, []string{of(plainServer), of(dns64Server, plainServer)}, []string{none, found}},
+		{"the host's behind a router's, which knows none", nil, always(dns64Server), []names{{0, plainServer, time.Hour}}, []string{of(plainServer, dns64Server)}, []string{found}},
+		{"the host's is the router's", nil, always(dns64Server), []names{{0, dns64Server, time.Hour}}, []string{of(dns64Server)}, []string{found}},
+		{"the host has many", nil, always(many...), []names{{0, dns64Server, time.Hour}}, []string{of(append([]netip.AddrPort{dns64Server}, many[:7]...)...)}, []string{found}},
 		{"the host's, where no router names one", nil, always(dns64Server), nil, []string{of(dns64Server)}, []string{found}},
 		{"the host has none at first", nil, afterMinute(), nil, []string{of(), of(dns64Server)}, []string{none, found}},
 		{"the host has that of the network before at first", nil, afterMinute(plainServer), nil, []string{of(plainServer), of(dns64Server)}, []string{none, found}},
-		{"a router's whose time is over", nil, always(plainServer), []names{{0, dns64Server, time.Minute}}, []string{of(dns64Server), of(plainServer)}, []string{found, none}},
-		{"a router's that it withdraws", nil, always(plainServer), []names{{0, dns64Server, time.Hour}, {30 * time.Second, dns64Server, 0}}, []string{of(dns64Server), of(plainServer)}, []string{found, none}},
+		{"a router's whose time is over", nil, always(plainServer), []names{{0, dns64Server, time.Minute}}, []string{of(dns64Server, plainServer), of(plainServer)}, []string{found, none}},
+		{"a router's that it withdraws", nil, always(plainServer), []names{{0, dns64Server, time.Hour}, {30 * time.Second, dns64Server, 0}}, []string{of(dns64Server, plainServer), of(plainServer)}, []string{found, none}},
 		{"a router that names two, in two advertisements", nil, always(), []names{{0, plainServer, time.Hour}, {0, dns64Server, time.Hour}}, []string{of(plainServer, dns64Server)}, []string{found}},
 		{"given", []netip.AddrPort{dns64Server}, always(plainServer), []names{{0, plainServer, time.Hour}}, []string{of(dns64Server)}, []string{found}},
 	} {
@@ -149,11 +156,11 @@ func TestManyNames(t *testing.T) {
 	}
 }
 
-// TestAskInTurn asks two servers, of which the second alone knows of a NAT64, or none.
+// TestAskInTurn asks two servers, of which one knows of a NAT64, or none. Where one gives no
+// answer, it is not known that there is none.
 func TestAskInTurn(t *testing.T) {
-	serve := func(records ...string) netip.AddrPort {
-		s := new(nameServer)
-		s.set(records...)
+	t.Parallel()
+	handle := func(s dns.Handler) netip.AddrPort {
 		conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -163,6 +170,15 @@ func TestAskInTurn(t *testing.T) {
 		t.Cleanup(func() { _ = conn.Close() })
 		return conn.LocalAddr().(*net.UDPAddr).AddrPort()
 	}
+	serve := func(records ...string) netip.AddrPort {
+		s := new(nameServer)
+		s.set(records...)
+		return handle(s)
+	}
+	refuses := handle(dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+		_ = w.WriteMsg(new(dns.Msg).SetRcode(q, dns.RcodeServerFailure))
+	}))
+	silent := handle(dns.HandlerFunc(func(dns.ResponseWriter, *dns.Msg) {}))
 	plain, later := serve("arpa. 900 IN SOA a. b. 1 2 3 4 300"), serve("arpa. 900 IN SOA a. b. 1 2 3 4 600")
 	knows := serve("ipv4only.arpa. 60 IN AAAA 2001:db8:64::192.0.0.170")
 	for _, tt := range []struct {
@@ -173,10 +189,19 @@ func TestAskInTurn(t *testing.T) {
 		{"the second knows", []netip.AddrPort{plain, knows}, "[2001:db8:64::/96] 1m0s"},
 		{"the first knows", []netip.AddrPort{knows, plain}, "[2001:db8:64::/96] 1m0s"},
 		{"neither does", []netip.AddrPort{plain, later}, "[] 5m0s"},
+		{"the first is silent, the second says none", []netip.AddrPort{silent, plain}, "no answer"},
+		{"the first says none, the second fails", []netip.AddrPort{plain, refuses}, "no answer"},
+		{"the first is silent, the second knows", []netip.AddrPort{silent, knows}, "[2001:db8:64::/96] 1m0s"},
+		{"no one", nil, "no answer"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			a, err := ask(t.Context(), "", tt.of)
-			if got := fmt.Sprint(a.prefixes, " ", a.ttl); err != nil || got != tt.want {
+			got := fmt.Sprint(a.prefixes, " ", a.ttl)
+			if err != nil {
+				got = "no answer"
+			}
+			if got != tt.want {
 				t.Errorf("%s, %v; want %s", got, err, tt.want)
 			}
 		})

@@ -29,9 +29,10 @@ var errSilent = errors.New("no name server answers")
 
 // ask asks the name servers of a link in turn for AAAA records of ipv4only.arpa (RFC 7050
 // section 3), until one tells of a prefix: those that several routers name need not be alike.
-// The CD bit stays clear, without which no DNS64 makes any.
+// That there is none is the word of all: one that failed may be the DNS64. The CD bit stays
+// clear, without which no DNS64 makes any.
 func ask(ctx context.Context, link string, resolvers []netip.AddrPort) (answer, error) {
-	failure := errSilent
+	var failure error
 	var without *answer
 	for _, at := range resolvers {
 		m, err := askOne(ctx, link, at)
@@ -40,6 +41,7 @@ func ask(ctx context.Context, link string, resolvers []netip.AddrPort) (answer, 
 			continue
 		}
 		if m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
+			failure = fmt.Errorf("the name server %v answers %s", at, dns.RcodeToString[m.Rcode])
 			continue
 		}
 		a := judge(m)
@@ -50,10 +52,13 @@ func ask(ctx context.Context, link string, resolvers []netip.AddrPort) (answer, 
 			without = &a
 		}
 	}
-	if without != nil {
-		return *without, nil
+	switch {
+	case failure != nil:
+		return answer{}, failure
+	case without == nil:
+		return answer{}, errSilent
 	}
-	return answer{}, failure
+	return *without, nil
 }
 
 // askOne asks one name server, over TCP if the answer is too long for a datagram.

@@ -41,8 +41,8 @@ type Settings struct {
 	// Resolvers are asked in place of the name servers that routers of that link name in their
 	// advertisements (RFC 8106).
 	Resolvers []netip.AddrPort
-	// Fallback returns those to ask while there are neither. It is called again and again: the
-	// list of a host changes. Nil: there are none.
+	// Fallback returns those to ask behind those of routers, where Resolvers names none. It is
+	// called again and again: the list of a host changes. Nil: there are none.
 	Fallback func() []netip.AddrPort
 	// Moves reports the network of 64 bits that the host is in now, by the same interface. Nil:
 	// it stays in one.
@@ -281,8 +281,9 @@ func (w *watcher) question(ctx context.Context, now time.Time) {
 	}()
 }
 
-// resolvers are the name servers to ask now: of those that the host has itself, no one knows
-// whether they are of this link (RFC 8880 section 7.1).
+// resolvers are the name servers to ask now. Those that the host has itself come last, for no
+// one knows whether they are of this link (RFC 8880 section 7.1); but one that DHCPv6 has told
+// may be the DNS64 where routers name another.
 func (w *watcher) resolvers(now time.Time) (list []netip.AddrPort) {
 	if len(w.settings.Resolvers) > 0 {
 		return w.settings.Resolvers
@@ -293,8 +294,13 @@ func (w *watcher) resolvers(now time.Time) (list []netip.AddrPort) {
 		}
 		list = append(list, netip.AddrPortFrom(r, dnsPort))
 	}
-	if len(list) == 0 && w.settings.Fallback != nil {
-		list = w.settings.Fallback()
+	if w.settings.Fallback == nil {
+		return list
+	}
+	for _, at := range w.settings.Fallback() {
+		if len(list) < pref64.MaxResolvers && !slices.Contains(list, at) {
+			list = append(list, at)
+		}
 	}
 	return list
 }
