@@ -88,8 +88,11 @@ func Load(b Build) (*Object, error) {
 	if err := o.open(); err != nil {
 		return nil, errors.Join(err, o.Close())
 	}
-	if err := o.pin(); err != nil {
-		return nil, errors.Join(err, o.Unpin(), o.Close())
+	if err := o.pin(old); err != nil {
+		if !o.adopted { // or the next one may take them over
+			err = errors.Join(err, o.Unpin())
+		}
+		return nil, errors.Join(err, o.Close())
 	}
 	o.Trace(0, 0) // a predecessor may have been killed in the middle of one
 	return o, nil

@@ -36,7 +36,8 @@ func pinOf(name string) string {
 }
 
 // openPinned opens the tables that a predecessor of the same shape has left, all of them;
-// nil if there is anything else.
+// nil if there is anything else. What was counted does not decide: a program with a further
+// reason counts from the beginning, and goes on with the rest.
 func (o *Object) openPinned(spec *ebpf.CollectionSpec) map[string]*ebpf.Map {
 	if o.build.Pins == nil || o.build.Pins.Note(shapeNote) != o.build.Shape {
 		return nil
@@ -44,12 +45,12 @@ func (o *Object) openPinned(spec *ebpf.CollectionSpec) map[string]*ebpf.Map {
 	old := make(map[string]*ebpf.Map)
 	for _, name := range o.build.kept() {
 		m, err := ebpf.LoadPinnedMap(o.build.Pins.Path(pinOf(name)), nil)
-		if err != nil {
-			closeMaps(old)
-			return nil
+		if err == nil && fits(m, spec.Maps[name]) {
+			old[name] = m
+			continue
 		}
-		old[name] = m
-		if !fits(m, spec.Maps[name]) {
+		m.Close()
+		if name != countersMap {
 			closeMaps(old)
 			return nil
 		}
@@ -68,22 +69,39 @@ func closeMaps(maps map[string]*ebpf.Map) {
 	}
 }
 
-// pin keeps the tables for a successor. The note comes last: without it no one takes
-// anything over.
-func (o *Object) pin() error {
+// pin keeps the tables for a successor, but for the old ones, which are kept already. The
+// note comes last: without it no one takes anything over.
+func (o *Object) pin(old map[string]*ebpf.Map) error {
 	pins := o.build.Pins
-	if pins == nil || o.adopted {
+	if pins == nil {
 		return nil
 	}
-	if err := o.Unpin(); err != nil {
-		return err
+	if !o.adopted {
+		if err := o.Unpin(); err != nil {
+			return err
+		}
 	}
 	for _, name := range o.build.kept() {
-		if err := o.tables[name].Pin(pins.Path(pinOf(name))); err != nil {
+		if old[name] != nil {
+			continue
+		}
+		err := o.unpin(name)
+		if err == nil {
+			err = o.tables[name].Pin(pins.Path(pinOf(name)))
+		}
+		if err != nil {
 			return fmt.Errorf("cannot keep the table %s for a restart: %w", pinOf(name), err)
 		}
 	}
 	return pins.SetNote(shapeNote, o.build.Shape)
+}
+
+// unpin takes one table from the file system.
+func (o *Object) unpin(name string) error {
+	if err := os.Remove(o.build.Pins.Path(pinOf(name))); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // Unpin takes the tables from the file system: they end with the programs that use them.
@@ -94,7 +112,7 @@ func (o *Object) Unpin() error {
 	}
 	errs := []error{pins.SetNote(shapeNote, "")}
 	for _, name := range o.build.kept() {
-		if err := os.Remove(pins.Path(pinOf(name))); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := o.unpin(name); err != nil {
 			errs = append(errs, fmt.Errorf("cannot remove a table that was kept for a restart: %w", err))
 		}
 	}

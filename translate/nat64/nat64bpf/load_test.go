@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf"
 
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/fastpath/fastpathtest"
@@ -74,6 +77,50 @@ func TestLoadNAT64Refuses(t *testing.T) {
 	if n, err := Load(Config{Name: "test", Sizes: z}); err == nil {
 		n.Close()
 		t.Error("a block of three words was accepted")
+	}
+}
+
+// TestPinnedByOneWithFewerReasons has a successor that knows a reason more, or that finds no
+// counters: it counts anew, and state and settings go on.
+func TestPinnedByOneWithFewerReasons(t *testing.T) {
+	testutil.NeedRoot(t)
+	pins, err := pinned.OpenAt(fastpathtest.MountBPFFS(t), "nat64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pins.Close()
+	cfg := Config{Name: "nat64", Sizes: someSizes, Shape: "x", Pins: pins}
+	first := loadNAT64ForTest(t, cfg)
+	counters := first.Map("counters")
+	size := counters.MaxEntries()
+	for _, entries := range []uint32{size - 1, 0} {
+		if err := os.Remove(pins.Path("counters")); err != nil {
+			t.Fatal(err)
+		}
+		if entries > 0 {
+			fewer, err := ebpf.NewMap(&ebpf.MapSpec{
+				Type: counters.Type(), KeySize: counters.KeySize(), ValueSize: counters.ValueSize(), MaxEntries: entries,
+			})
+			if err == nil {
+				err = fewer.Pin(pins.Path("counters"))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			fewer.Close()
+		}
+		second := loadNAT64ForTest(t, cfg)
+		if !second.Adopted() || second.settings.HopSeed != first.settings.HopSeed {
+			t.Errorf("%d counters: state and settings were not taken over", entries)
+		}
+		kept, err := ebpf.LoadPinnedMap(pins.Path("counters"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kept.MaxEntries() != size {
+			t.Errorf("%d counters are kept, want %d", kept.MaxEntries(), size)
+		}
+		kept.Close()
 	}
 }
 
