@@ -38,6 +38,9 @@ type Speaker interface {
 	Reconfigure(config.Announce) error
 	// Neighbors are the routers that are told, if it knows them.
 	Neighbors() []role.Neighbor
+	// Heard reports whether routers are there to be told, as far as it knows, and since when that is so; zero: from the
+	// beginning. It does not wait: each look at an instance asks for it.
+	Heard() (some bool, since time.Time)
 	// Close takes back what is announced, or leaves it to a successor.
 	Close(leave bool) error
 }

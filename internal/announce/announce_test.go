@@ -98,6 +98,7 @@ func (r *recorder) Withdraw(p ...netip.Prefix) error  { return r.told("withdraw"
 func (r *recorder) AddPeers() error                   { r.note("meet"); return nil }
 func (r *recorder) Reconfigure(config.Announce) error { r.note("reconfigure"); return nil }
 func (r *recorder) Neighbors() []role.Neighbor        { return []role.Neighbor{{AS: 1, State: "established"}} }
+func (r *recorder) Heard() (bool, time.Time)          { return true, time.Time{} }
 func (r *recorder) Close(leave bool) error            { r.note("close, leave %v", leave); return nil }
 
 // play runs an announcer in virtual time while do plays, then ends it.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -84,6 +85,9 @@ func (s *signs) Reconfigure(config.Announce) error { return nil }
 
 // Neighbors implements [Speaker]; the routing daemon knows them.
 func (s *signs) Neighbors() []role.Neighbor { return nil }
+
+// Heard implements [Speaker]; the routing daemon knows.
+func (s *signs) Heard() (some bool, since time.Time) { return true, time.Time{} }
 
 // Close implements [Speaker].
 func (s *signs) Close(leave bool) error {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/isthmus-net/isthmus/internal/announce/bgp"
 	"github.com/isthmus-net/isthmus/internal/announce/health"
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/role"
@@ -54,20 +53,17 @@ func (a *Announcer) Announcement(instance string) (s role.Announcement, ok bool)
 		s.Problem = strings.TrimPrefix(problem+"; "+m.failure.Error(), "; ")
 	case state == health.Announced && len(m.prefixes) == 0:
 		s.State = "nothing_to_announce"
-	case state == health.Announced && a.unheard():
-		s.State, s.Problem = "no_neighbor", "no BGP session is established"
+	case state == health.Announced && a.speaker != nil:
+		// The speaker takes announcements in any case, and tells routers when a session is up.
+		some, changed := a.speaker.Heard()
+		if changed.After(since) {
+			s.Since = changed
+		}
+		if !some {
+			s.State, s.Problem = "no_neighbor", "no BGP session is established"
+		}
 	}
 	return s, true
-}
-
-// unheard reports whether no router is there to be told, of those that the speaker knows. The speaker takes announcements
-// all the same, and tells them when a session is up. a.mu is held.
-func (a *Announcer) unheard() bool {
-	if a.speaker == nil {
-		return false
-	}
-	neighbors := a.speaker.Neighbors()
-	return len(neighbors) > 0 && !slices.ContainsFunc(neighbors, func(n role.Neighbor) bool { return n.State == bgp.Established })
 }
 
 // Neighbors are the routers that are told, if they are known.

@@ -53,6 +53,7 @@ type Speaker struct {
 	added     bool // the neighbors have been added
 
 	troubles map[netip.Addr]*retry.Trouble // of neighbors; for [Speaker.changed] alone
+	sessions sessions
 }
 
 // downAgain is how long a session must have been up for its end to be told again.
@@ -173,6 +174,7 @@ func (s *Speaker) changed(e *apiutil.WatchEventMessage_PeerEvent, now time.Time)
 		return
 	}
 	state := &e.Peer.State
+	s.sessions.note(state.NeighborAddress, stateWord(state.SessionState.String()) == Established, now)
 	at := s.log.With("neighbor", state.NeighborAddress, "as", state.PeerASN)
 	switch {
 	case stateWord(state.SessionState.String()) == Established:

@@ -1,0 +1,52 @@
+// Copyright the Isthmus authors. SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/isthmus-net/isthmus/internal/retry"
+)
+
+// TestHeard has the sessions of two neighbors come and go.
+func TestHeard(t *testing.T) {
+	s := &Speaker{log: slog.New(slog.DiscardHandler), troubles: map[netip.Addr]*retry.Trouble{}}
+	if some, since := s.Heard(); some || !since.IsZero() {
+		t.Errorf("at first %t since %v", some, since)
+	}
+	a, b := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+	start := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+	for at, step := range []struct {
+		neighbor netip.Addr
+		state    bgp.FSMState
+		some     bool
+		since    int // which step; -1: never
+	}{
+		{a, bgp.BGP_FSM_OPENSENT, false, -1},
+		{a, bgp.BGP_FSM_ESTABLISHED, true, 1},
+		{b, bgp.BGP_FSM_ESTABLISHED, true, 1},
+		{a, bgp.BGP_FSM_IDLE, true, 1},
+		{a, bgp.BGP_FSM_ACTIVE, true, 1},
+		{b, bgp.BGP_FSM_IDLE, false, 5},
+		{b, bgp.BGP_FSM_ACTIVE, false, 5},
+		{b, bgp.BGP_FSM_ESTABLISHED, true, 7},
+	} {
+		event := &apiutil.WatchEventMessage_PeerEvent{Type: apiutil.PEER_EVENT_STATE}
+		event.Peer.State.NeighborAddress, event.Peer.State.SessionState = step.neighbor, step.state
+		s.changed(event, start.Add(time.Duration(at)*time.Second))
+		some, since := s.Heard()
+		want := time.Time{}
+		if step.since >= 0 {
+			want = start.Add(time.Duration(step.since) * time.Second)
+		}
+		if some != step.some || !since.Equal(want) {
+			t.Errorf("step %d: %t since %v", at, some, since)
+		}
+	}
+}
