@@ -15,10 +15,11 @@ import (
 
 // How long attaching waits after it has failed, where neither configuration nor devices have
 // changed: many drivers stop their link for each program, so what one device refuses must not
-// disturb the others at each look.
+// disturb the others at each look. What else a refusal hangs on, as the far end of a cable, is not
+// seen, so the longest wait is how long a remedy takes.
 const (
 	firstRefusal = 10 * time.Second
-	lastRefusal  = 10 * time.Minute
+	lastRefusal  = time.Minute
 )
 
 // refusal is the last failure to attach; without error there is none.
@@ -29,10 +30,17 @@ type refusal struct {
 	trouble retry.Trouble
 }
 
-// note notes what has come of attaching to devices that were as they are given.
+// note notes what has come of attaching to devices that were as they are given. A refusal that
+// a plan foretells has touched none, and may be met again at each look.
 func (r *refusal) note(as attach.Config, devices []deviceState, err error, now time.Time) {
 	if !sameAttachment(as, r.as) || !slices.Equal(devices, r.devices) {
-		r.trouble.Changed()
+		r.trouble = retry.Trouble{}
+	}
+	if err != nil {
+		if _, foretold := attach.Plan(as); foretold != nil {
+			*r = refusal{}
+			return
+		}
 	}
 	if r.as, r.devices, r.err = as, devices, err; err == nil {
 		r.trouble.Works(now)

@@ -3,8 +3,10 @@
 package driver
 
 import (
+	"errors"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -86,6 +88,10 @@ func TestRefusalDisturbsNoOtherDevice(t *testing.T) {
 		looks("without it", 2, true)
 		f.Configure(Config{Mode: fastpath.ModeXDP, Devices: []string{"good", "wide"}})
 		looks("with it again", 3, false)
+		f.Configure(Config{Mode: fastpath.ModeXDP, Devices: []string{"good", "missing"}})
+		looks("where a plan refuses it, which touches no device", 6, false)
+		f.Configure(Config{Mode: fastpath.ModeXDP, Devices: []string{"good", "wide"}})
+		looks("with it once more", 7, false)
 		wide, err := netlink.LinkByName("wide")
 		if err != nil {
 			return err
@@ -96,7 +102,32 @@ func TestRefusalDisturbsNoOtherDevice(t *testing.T) {
 		if err := netlink.LinkSetMTU(wide, 1500); err != nil {
 			return err
 		}
-		looks("where it takes the program", 4, true)
+		looks("where it takes the program", 8, true)
+		return nil
+	})
+}
+
+// TestRefusalWaits has attaching fail until the longest wait. After a change of the devices the
+// first wait is that of a first failure.
+func TestRefusalWaits(t *testing.T) {
+	var r refusal
+	now := time.Unix(1_800_000_000, 0)
+	refused := errors.New("refused")
+	fail := func(devices []deviceState, want time.Duration) {
+		t.Helper()
+		r.note(attach.Config{Mode: fastpath.ModeTC}, devices, refused, now)
+		if wait := r.trouble.Wait(now); wait != want {
+			t.Errorf("it waits %v, want %v", wait, want)
+		}
+		now = now.Add(want)
+	}
+	testutil.NewNetns(t).Do(t, func() error {
+		for _, want := range []time.Duration{10, 20, 40, 60, 60} {
+			fail([]deviceState{{index: 1}}, want*time.Second)
+		}
+		fail([]deviceState{{index: 1, mtu: 1500}}, 10*time.Second)
+		fail([]deviceState{{index: 1, mtu: 1500}}, 20*time.Second)
+		fail([]deviceState{{index: 1}}, 10*time.Second)
 		return nil
 	})
 }
