@@ -28,6 +28,8 @@ type Schedule struct {
 	sent     int
 	last     time.Time
 	next     time.Time
+
+	lastBefore, planned time.Time // last before the latest call of Sent, and next behind it
 }
 
 // NewSchedule starts a schedule whose first advertisement is due now.
@@ -38,9 +40,10 @@ func NewSchedule(interval time.Duration, random *rand.Rand, now time.Time) *Sche
 // Next is when to send.
 func (s *Schedule) Next() time.Time { return s.next }
 
-// Sent goes on to the next time.
+// Sent goes on to the next time. It is called before an advertisement leaves, so that what changes
+// meanwhile finds the schedule as it will be.
 func (s *Schedule) Sent(now time.Time) {
-	s.last = now
+	s.lastBefore, s.last = s.last, now
 	s.sent++
 	least := s.interval / 3
 	wait := least + time.Duration(s.random.Int64N(int64(s.interval-least)+1))
@@ -48,11 +51,18 @@ func (s *Schedule) Sent(now time.Time) {
 		wait = min(wait, initialInterval)
 	}
 	s.next = now.Add(wait)
+	s.planned = s.next
 }
 
-// Failed has an advertisement that could not be sent tried again. It does not count: hosts hear
-// the first ones sooner (RFC 4861 section 6.2.4).
-func (s *Schedule) Failed(now time.Time) { s.next = now.Add(delayBetween) }
+// Failed takes [Schedule.Sent] back: the advertisement could not be sent, and is tried again. It
+// does not count, for hosts hear the first ones sooner (RFC 4861 section 6.2.4). A time that
+// something else has brought about meanwhile stays.
+func (s *Schedule) Failed(now time.Time) {
+	s.last, s.sent = s.lastBefore, max(s.sent-1, 0)
+	if s.next.Equal(s.planned) {
+		s.next = now.Add(delayBetween)
+	}
+}
 
 // Solicited brings the next time forward: one advertisement to all is the answer to all
 // who ask meanwhile, and two are never closer than three seconds.

@@ -121,10 +121,18 @@ func TestSchedule(t *testing.T) {
 	s.Soon(MaxInterval, now)
 	for range 10 {
 		now = s.Next()
+		s.Sent(now)
 		s.Failed(now)
 		if wait := s.Next().Sub(now); wait != delayBetween {
 			t.Errorf("%v behind one that could not be sent", wait)
 		}
+	}
+	s.Sent(now.Add(time.Minute))
+	s.Solicited(now.Add(time.Minute + 5*time.Second))
+	asked := s.Next()
+	s.Failed(now.Add(time.Minute))
+	if !s.Next().Equal(asked) {
+		t.Errorf("one that could not be sent moved the next, which was asked for, by %v", s.Next().Sub(asked))
 	}
 	for range initialCount - 1 {
 		now = s.Next()

@@ -233,25 +233,35 @@ func (a *Announcer) look(link *net.Interface) (same bool) {
 // advertise sends what is to be said now, if it is time.
 func (a *Announcer) advertise(s *socket) {
 	now := time.Now()
-	a.mu.Lock()
-	if now.Before(a.schedule.Next()) {
-		a.mu.Unlock()
-		return
+	if options := a.due(now); len(options) > 0 {
+		a.said(a.send(s, options), now)
 	}
-	withdrawn := a.withdrawn
-	options := append(slices.Clone(a.options), withdrawn...)
-	a.mu.Unlock()
-	sent := len(options) > 0 && a.send(s, options)
+}
+
+// due is what is to be said now; none if it is not time. It counts as said already: while it is
+// sent no lock is held, and what is set meanwhile must not be taken for it.
+func (a *Announcer) due(now time.Time) []pref64.Option {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !sent && len(options) > 0 {
+	if now.Before(a.schedule.Next()) {
+		return nil
+	}
+	a.schedule.Sent(now)
+	a.farewells = max(a.farewells-1, 0)
+	return append(slices.Clone(a.options), a.withdrawn...)
+}
+
+// said takes whether that was sent.
+func (a *Announcer) said(sent bool, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case !sent:
 		a.schedule.Failed(now)
-		return
-	}
-	if a.schedule.Sent(now); !sent {
-		return
-	}
-	if a.farewells = max(a.farewells-1, 0); a.farewells == 0 {
+		if len(a.withdrawn) > 0 {
+			a.farewells = min(a.farewells+1, lastWords)
+		}
+	case a.farewells == 0:
 		a.withdrawn = nil
 	}
 }

@@ -116,6 +116,29 @@ func TestBackAgain(t *testing.T) {
 	})
 }
 
+// TestSetWhileSending has the prefixes change while an advertisement is on its way, or fails: the
+// change is told as soon as the rules allow, and what it withdraws three times.
+func TestSetWhileSending(t *testing.T) {
+	for _, sent := range []bool{true, false} {
+		a := announcer(t, slog.New(slog.DiscardHandler), "2001:db8:64::/96")
+		now := time.Now()
+		a.schedule = pref64.NewSchedule(a.interval, newRandom(), now)
+		if told := a.due(now); len(told) != 1 {
+			t.Fatalf("%v are told", told)
+		}
+		if err := a.Set(AnnounceSettings{Interface: "lan0", Prefixes: prefixes("2001:db8:65::/96")}); err != nil {
+			t.Fatal(err)
+		}
+		a.said(sent, now)
+		if next := a.schedule.Next().Sub(now); next > 3*time.Second {
+			t.Errorf("sent %t: the change is told after %v", sent, next)
+		}
+		if a.farewells != lastWords || len(a.withdrawn) != 1 {
+			t.Errorf("sent %t: %d farewells left, of %v", sent, a.farewells, a.withdrawn)
+		}
+	}
+}
+
 // TestLinkComesUp has the link be down when the announcer starts, and come up when the next
 // advertisement of its schedule is minutes away: hosts hear of the prefixes all the same.
 func TestLinkComesUp(t *testing.T) {
