@@ -165,7 +165,9 @@ func (c *Client) anyway(p *pending, now time.Time, out *Output) bool {
 }
 
 // quiet reports whether a server has been sent no request for a while but again.
-func (c *Client) quiet(s *server, now time.Time) bool { return now.Sub(s.asked) >= c.settings.Timeout/8 }
+func (c *Client) quiet(s *server, now time.Time) bool {
+	return now.Sub(s.asked) >= c.settings.Timeout/8
+}
 
 // begin sends a request to a server for the first time.
 func (c *Client) begin(p *pending, s *server, now time.Time, out *Output) bool {
