@@ -83,9 +83,10 @@ type member struct {
 }
 
 // New returns an announcer of those instances that have something to announce;
-// nil if none has. An instance whose list is empty, not nil, may have something
+// nil if none has. Owner is the configuration file, empty if there is none. An instance whose list is empty, not nil, may have something
 // later. Nothing is announced before Run.
-func New(cfg config.Announce, instances []role.Instance, log *slog.Logger) *Announcer {
+func New(cfg config.Announce, owner string, instances []role.Instance, log *slog.Logger) *Announcer {
+	open := func(cfg config.Announce, log *slog.Logger) (Speaker, error) { return open(cfg, owner, log) }
 	a := &Announcer{log: log, cfg: cfg, open: open, ping: ping, told: map[netip.Prefix]told{}}
 	for _, instance := range instances {
 		announced, ok := instance.(role.Announced)
@@ -114,9 +115,9 @@ func patience(cfg config.Announce) health.Config {
 }
 
 // open opens the speaker that the configuration names.
-func open(cfg config.Announce, log *slog.Logger) (Speaker, error) {
+func open(cfg config.Announce, owner string, log *slog.Logger) (Speaker, error) {
 	if cfg.Method == config.AnnounceRoute {
-		return openSigns(cfg, log)
+		return openSigns(cfg, owner, log)
 	}
 	return bgp.Open(cfg, log)
 }

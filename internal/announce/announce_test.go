@@ -112,7 +112,7 @@ func play(t *testing.T, cfg config.Announce, cause error, do func(a *Announcer),
 			i.ready = make(chan struct{}) // it must be of this bubble
 			list = append(list, i)
 		}
-		a := New(cfg, list, slog.New(slog.DiscardHandler))
+		a := New(cfg, "", list, slog.New(slog.DiscardHandler))
 		a.open = func(config.Announce, *slog.Logger) (Speaker, error) { return r, nil }
 		a.ping = func(ctx context.Context, to netip.Addr) error {
 			if to.Is4() {
@@ -309,12 +309,12 @@ func TestReload(t *testing.T) {
 func TestNothingToAnnounce(t *testing.T) {
 	off := config.DefaultAnnounce()
 	log := slog.New(slog.DiscardHandler)
-	if New(off, []role.Instance{newInstance("north", "2001::/32")}, log) != nil {
+	if New(off, "", []role.Instance{newInstance("north", "2001::/32")}, log) != nil {
 		t.Error("an announcer with method none")
 	}
 	none := newInstance("north")
 	none.prefixes.Store([]netip.Prefix(nil))
-	if New(settings(), []role.Instance{none}, log) != nil {
+	if New(settings(), "", []role.Instance{none}, log) != nil {
 		t.Error("an announcer without prefixes")
 	}
 }
@@ -418,7 +418,7 @@ func TestSpeakerFailsOnce(t *testing.T) {
 func TestSpeakerDoesNotOpen(t *testing.T) {
 	cfg := settings()
 	cfg.Method, cfg.Neighbors = config.AnnounceBGP, []config.Neighbor{{PasswordFile: "/nonexistent/password"}}
-	a := New(cfg, []role.Instance{newInstance("north", "2001::/32")}, slog.New(slog.DiscardHandler))
+	a := New(cfg, "", []role.Instance{newInstance("north", "2001::/32")}, slog.New(slog.DiscardHandler))
 	if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "there is no file") {
 		t.Errorf("error %v", err)
 	}

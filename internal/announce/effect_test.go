@@ -65,7 +65,7 @@ func TestKeysOfRoutes(t *testing.T) {
 	ns := testutil.NewNetns(t)
 	folder = t.TempDir()
 	ns.Do(t, func() error {
-		s, err := open(written(t, "table = 77\nprotocol = 88"), slog.New(slog.DiscardHandler))
+		s, err := open(written(t, "table = 77\nprotocol = 88"), "", slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err
 		}

@@ -29,7 +29,7 @@ func TestHeard(t *testing.T) {
 		i := newInstance("north", "2001::/32")
 		i.ready = make(chan struct{})
 		h := &hearing{t: t}
-		a := New(settings(), []role.Instance{i}, slog.New(slog.DiscardHandler))
+		a := New(settings(), "", []role.Instance{i}, slog.New(slog.DiscardHandler))
 		a.speaker = h
 		m := a.members[0]
 		_ = a.change(m, func(now time.Time) { m.machine.Check("", now) })

@@ -3,11 +3,14 @@
 package announce
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,7 +25,7 @@ import (
 var folder = kept.Folder
 
 // routesNote is the file of a table and protocol in the network namespace of the calling thread. Its process has it
-// locked.
+// locked, and it has the configuration file by which the routes were announced, if there was one.
 func routesNote(table, protocol string) (string, error) {
 	var namespace unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &namespace); err != nil {
@@ -31,8 +34,12 @@ func routesNote(table, protocol string) (string, error) {
 	return filepath.Join(folder, fmt.Sprintf("routes.%d.%s.%s", namespace.Ino, table, protocol)), nil
 }
 
-// noteRoutes leaves the note, locked until the file is closed.
-func noteRoutes(table, protocol int) (*os.File, error) {
+// noteTime is how long a note is waited for that another process has locked: a predecessor that is about to end removes
+// its routes by then, and so does who cleans.
+const noteTime = time.Second
+
+// noteRoutes leaves the note of an owner, locked until the file is closed.
+func noteRoutes(table, protocol int, owner string) (*os.File, error) {
 	path, err := routesNote(fmt.Sprint(table), fmt.Sprint(protocol))
 	if err == nil {
 		err = os.MkdirAll(folder, 0o755)
@@ -40,27 +47,60 @@ func noteRoutes(table, protocol int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	for deadline := time.Now().Add(noteTime); ; time.Sleep(noteTime / 50) {
+		file, err := lockNote(path, os.O_CREATE)
+		switch {
+		case err == nil:
+			if err = errors.Join(file.Truncate(0), write(file, owner)); err != nil {
+				return nil, errors.Join(err, file.Close())
+			}
+			return file, nil
+		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, os.ErrNotExist):
+			return nil, err
+		case time.Now().After(deadline):
+			return nil, fmt.Errorf("another process announces by table %d: %w", table, err)
+		}
+	}
+}
+
+func write(file *os.File, text string) error {
+	_, err := file.WriteAt([]byte(text), 0)
+	return err
+}
+
+// lockNote opens a note and locks it. Who had it may have removed it meanwhile: that is [os.ErrNotExist] as well.
+func lockNote(path string, flags int) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|flags, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("another process announces by table %d: %w", table, err), file.Close())
+	if err := lockOpen(file); err != nil {
+		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
 }
 
+// lockOpen locks a note that is open, if it is still the one of its name.
+func lockOpen(file *os.File) error {
+	err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil && !kept.StillThere(file) {
+		return os.ErrNotExist
+	}
+	return err
+}
+
 // Clean removes the routes that processes which do not live any more have left in the network namespace of the calling
 // thread.
-func Clean() (role.Cleaned, error) { return clean("") }
+func Clean() (role.Cleaned, error) { return clean("", "") }
 
-// RemoveLeft is [Clean] at the start of a process, but for the routes that it goes on with. a may be nil.
-func RemoveLeft(a *Announcer, log *slog.Logger) {
-	but := ""
-	if a != nil && a.cfg.Method == config.AnnounceRoute {
-		but, _ = routesNote(fmt.Sprint(a.cfg.Table), fmt.Sprint(a.cfg.Protocol))
+// RemoveLeft removes, at the start of a process, the routes that one before it with the same configuration file has left,
+// but for those that it goes on with. What others have left is for their successors; without a file it is no successor.
+// a may be nil.
+func RemoveLeft(a *Announcer, owner string, log *slog.Logger) {
+	if owner == "" {
+		return
 	}
-	cleaned, err := clean(but)
+	cleaned, err := clean(a.ownNote(), owner)
 	for _, what := range cleaned.Removed {
 		log.Info("removed what an earlier process has announced", "what", what)
 	}
@@ -69,8 +109,22 @@ func RemoveLeft(a *Announcer, log *slog.Logger) {
 	}
 }
 
-// clean is [Clean] but for the routes of one note.
-func clean(but string) (cleaned role.Cleaned, err error) {
+// ownNote is the note of the routes that are to be announced; empty: by another method.
+func (a *Announcer) ownNote() string {
+	if a == nil {
+		return ""
+	}
+	a.mu.Lock() // a reload may come at any time
+	defer a.mu.Unlock()
+	if a.cfg.Method != config.AnnounceRoute {
+		return ""
+	}
+	path, _ := routesNote(fmt.Sprint(a.cfg.Table), fmt.Sprint(a.cfg.Protocol))
+	return path
+}
+
+// clean is [Clean] of the notes of an owner, or if that is empty of all, but for one.
+func clean(but, owner string) (cleaned role.Cleaned, err error) {
 	pattern, err := routesNote("*", "*")
 	if err != nil {
 		return cleaned, err
@@ -84,10 +138,11 @@ func clean(but string) (cleaned role.Cleaned, err error) {
 			continue
 		}
 		what := fmt.Sprintf("announcing routes in table %d, protocol %d", table, protocol)
-		used, failed := removeRoutes(path, table, protocol)
-		switch {
-		case used:
+		switch failed := removeRoutes(path, table, protocol, owner); {
+		case errors.Is(failed, unix.EWOULDBLOCK):
 			cleaned.InUse = append(cleaned.InUse, what)
+		case errors.Is(failed, os.ErrNotExist): // another has been faster
+		case errors.Is(failed, errNotOurs):
 		case failed != nil:
 			err = errors.Join(err, failed)
 		default:
@@ -97,23 +152,25 @@ func clean(but string) (cleaned role.Cleaned, err error) {
 	return cleaned, err
 }
 
-// removeRoutes removes the routes of a note, and the note, unless a process has it locked.
-func removeRoutes(path string, table, protocol int) (used bool, err error) {
-	file, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
+var errNotOurs = errors.New("the routes are of another owner")
+
+// removeRoutes removes the routes of a note, and the note, unless a process has it locked: [unix.EWOULDBLOCK].
+func removeRoutes(path string, table, protocol int, owner string) error {
+	file, err := lockNote(path, 0)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer file.Close()
-	if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		return true, nil
+	if text, err := io.ReadAll(file); err != nil || owner != "" && string(text) != owner {
+		return cmp.Or(err, errNotOurs)
 	}
 	routes, err := port.OpenSigns(table, protocol)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer routes.Close()
 	if err := routes.Keep(); err != nil {
-		return false, err
+		return err
 	}
-	return false, os.Remove(path)
+	return os.Remove(path)
 }

@@ -137,7 +137,7 @@ func TestSignsOfAnEarlierProcess(t *testing.T) {
 	ns := testutil.NewNetns(t)
 	ns.Do(t, func() error {
 		relay, server := netip.MustParsePrefix("2001::/32"), netip.MustParsePrefix("192.0.2.1/32")
-		first, err := openSigns(config.DefaultAnnounce(), slog.New(slog.DiscardHandler))
+		first, err := openSigns(config.DefaultAnnounce(), "", slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err
 		}
@@ -157,7 +157,7 @@ func TestSignsOfAnEarlierProcess(t *testing.T) {
 			}
 		}
 		count(2)
-		second, err := openSigns(config.DefaultAnnounce(), slog.New(slog.DiscardHandler))
+		second, err := openSigns(config.DefaultAnnounce(), "", slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err
 		}
@@ -181,7 +181,7 @@ func TestSignsOfAnEarlierProcess(t *testing.T) {
 func TestSignsAreRestored(t *testing.T) {
 	ns := testutil.NewNetns(t)
 	ns.Do(t, func() error {
-		s, err := openSigns(config.DefaultAnnounce(), slog.New(slog.DiscardHandler))
+		s, err := openSigns(config.DefaultAnnounce(), "", slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err
 		}

@@ -32,13 +32,13 @@ type signs struct {
 	known []netip.Prefix
 }
 
-func openSigns(cfg config.Announce, log *slog.Logger) (*signs, error) {
+func openSigns(cfg config.Announce, owner string, log *slog.Logger) (*signs, error) {
 	routes, err := port.OpenSigns(cfg.Table, cfg.Protocol)
 	if err != nil {
 		return nil, err
 	}
 	s := &signs{routes: routes}
-	if s.note, err = noteRoutes(cfg.Table, cfg.Protocol); err != nil {
+	if s.note, err = noteRoutes(cfg.Table, cfg.Protocol, owner); err != nil {
 		log.Warn("routes that announce prefixes would stay if this process were killed and none came that announces by the same table", "error", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -16,6 +17,18 @@ import (
 	"github.com/isthmus-net/isthmus/internal/control"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
+
+// owner is the configuration file, in full: who starts with the same is the successor of who has ended with it.
+func owner(path string) string {
+	if path == "" {
+		return ""
+	}
+	whole, err := filepath.Abs(path)
+	if err != nil {
+		return path
+	}
+	return whole
+}
 
 // announce runs the announcer in the group. The context that it returns is that of
 // the instances: it ends when their prefixes have been withdrawn, for the same

@@ -144,7 +144,7 @@ func TestSpeakerFails(t *testing.T) {
 	cfg := d.Config.Announce
 	cfg.Neighbors = slices.Clone(cfg.Neighbors)
 	cfg.Neighbors[0].PasswordFile = "/nonexistent/password"
-	d.announcer = announce.New(cfg, d.Instances, d.Log)
+	d.announcer = announce.New(cfg, "", d.Instances, d.Log)
 	group, ctx := errgroup.WithContext(t.Context())
 	serving := d.announce(ctx, group)
 	if err := group.Wait(); err == nil || !strings.HasPrefix(err.Error(), "announce: there is no file /nonexistent/password") {

@@ -73,7 +73,7 @@ type Daemon struct {
 func New(options Options) *Daemon {
 	d := &Daemon{
 		Options: options, started: time.Now(), made: *options.Config, now: options.Config,
-		announcer: announce.New(options.Config.Announce, options.Instances, options.Log),
+		announcer: announce.New(options.Config.Announce, owner(options.Path), options.Instances, options.Log),
 	}
 	d.addresses.follow(options.Instances)
 	return d
@@ -90,7 +90,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if err := d.endpoints(ctx, group); err != nil {
 		return err
 	}
-	announce.RemoveLeft(d.announcer, d.Log)
+	announce.RemoveLeft(d.announcer, owner(d.Path), d.Log)
 	serving := d.announce(ctx, group)
 	var earlier <-chan struct{}
 	for _, instance := range d.Instances {

@@ -52,7 +52,7 @@ func drop(path string, namespace uint64) (why string, err error) {
 		return "", fmt.Errorf("cannot remove %s: %w", path, err)
 	}
 	defer file.Close()
-	if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil || !stillThere(file) { // a new one has that name
+	if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil || !StillThere(file) { // a new one has that name
 		return ", by a living process", nil
 	}
 	var cookie [8]byte

@@ -83,7 +83,7 @@ func Open(cfg Config) (*File, error) {
 	if err := lock(file); err != nil {
 		return nil, err
 	}
-	if !stillThere(file) { // who cleans has just removed it
+	if !StillThere(file) { // who cleans has just removed it
 		_ = file.Close()
 		return Open(cfg)
 	}

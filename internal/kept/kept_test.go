@@ -82,7 +82,7 @@ func TestCleanBesideStarts(t *testing.T) {
 				}
 				opened++
 				runtime.Gosched()
-				if !stillThere(file) {
+				if !StillThere(file) {
 					t.Error("it is removed while it is held")
 				}
 				if err := errors.Join(os.Remove(path), close()); err != nil {

@@ -80,15 +80,15 @@ func openLocked(path string) (*os.File, error) {
 		if err := lock(file); err != nil {
 			return nil, err
 		}
-		if stillThere(file) {
+		if StillThere(file) {
 			return file, nil
 		}
 		_ = file.Close() // who cleans has just removed it
 	}
 }
 
-// stillThere reports whether an open file is the one of its name, and was not removed before it was locked.
-func stillThere(file *os.File) bool {
+// StillThere reports whether an open file is the one of its name, and was not removed before it was locked.
+func StillThere(file *os.File) bool {
 	opened, err := file.Stat()
 	if err != nil {
 		return false
