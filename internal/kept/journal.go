@@ -35,6 +35,7 @@ type Journal struct {
 	base    int64  // its size when each record was in it once
 	synced  int64
 	lacks   bool // something that was put could not be written
+	named   bool // its folder has reached the disk since it was made, or written anew
 }
 
 // A record has a checksum of what follows it, two lengths, its key and its value. A key without a
@@ -190,19 +191,43 @@ func (j *Journal) Sync() error {
 	j.mu.Lock()
 	file, size, synced, grown := j.file, j.size, j.synced, j.size > 2*j.base+spare
 	j.mu.Unlock()
-	if grown {
-		return j.problem(j.rewrite(size))
+	var err error
+	switch {
+	case grown:
+		err = j.rewrite(size)
+	case size != synced:
+		if err = file.Sync(); err == nil {
+			j.reached(file, size)
+		}
 	}
-	if size == synced {
-		return nil
-	}
-	err := file.Sync()
+	return j.problem(errors.Join(err, j.syncName()))
+}
+
+// reached notes that a file is on the disk up to size.
+func (j *Journal) reached(file *os.File, size int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if err == nil && file == j.file {
+	if file == j.file {
 		j.synced = size
 	}
-	return j.problem(err)
+}
+
+// syncName has the name of the file reach the disk, if that may still be the one of another, or of none: fsync(2) of a file
+// does not do that.
+func (j *Journal) syncName() error {
+	j.mu.Lock()
+	file, named := j.file, j.named
+	j.mu.Unlock()
+	if named {
+		return nil
+	}
+	if err := syncFolder(filepath.Dir(j.path)); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.named = file == j.file
+	return nil
 }
 
 // replace goes on in another file, which has what the old one had up to size.
@@ -219,18 +244,19 @@ func (j *Journal) replace(file *os.File, size, base int64) error {
 	if err := os.Rename(file.Name(), j.path); err != nil {
 		return err
 	}
-	j.file, j.base, j.size, j.synced = file, base, base+int64(len(since)), base
+	j.file, j.base, j.size, j.synced, j.named = file, base, base+int64(len(since)), base, false
 	return nil
 }
 
 // Close flushes and syncs, marks that the process has ended in good order, with all written, and gives the file back.
 func (j *Journal) Close() error {
+	unnamed := j.problem(j.syncName())
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if !j.lacks {
 		j.pending = appendRecord(j.pending, "", nil)
 	}
-	return errors.Join(j.flush(), j.problem(j.file.Sync()), j.file.Close())
+	return errors.Join(unnamed, j.flush(), j.problem(j.file.Sync()), j.file.Close())
 }
 
 func (j *Journal) problem(err error) error {

@@ -212,7 +212,8 @@ func (s *Saved) write(counter uint8, state []byte, whole bool) error {
 	}
 	header = binary.BigEndian.AppendUint64(header, uint64(len(state)))
 	header = binary.BigEndian.AppendUint32(header, crc32.ChecksumIEEE(state))
-	return errors.Join(s.put(header, 0), s.problem(s.file.Truncate(int64(savedHeader+len(state)))))
+	return errors.Join(s.put(header, 0), s.problem(s.file.Truncate(int64(savedHeader+len(state)))),
+		s.problem(syncFolder(filepath.Dir(s.file.Name())))) // it may have been made just now
 }
 
 // put writes something, which has reached the disk when it returns.
