@@ -11,7 +11,9 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
+	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/retry"
+	"github.com/isthmus-net/isthmus/internal/testutil"
 )
 
 // TestHeard has the sessions of two neighbors come and go.
@@ -49,4 +51,43 @@ func TestHeard(t *testing.T) {
 			t.Errorf("step %d: %t since %v", at, some, since)
 		}
 	}
+}
+
+// TestHeardOfLibrary has a real session begin and end. It is not parallel: the library has a variable that all speakers of a
+// process write.
+func TestHeardOfLibrary(t *testing.T) {
+	neighbor := listen(t, "127.0.0.2:0", func(int) error { return nil })
+	cfg := settings()
+	cfg.Neighbors = []config.Neighbor{{Address: netip.MustParseAddr("127.0.0.2"), AS: 64513, Port: uint16(neighbor.port())}}
+	s, err := Open(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(false)
+	began := time.Now()
+	until := func(want bool) {
+		t.Helper()
+		for deadline := time.Now().Add(testutil.Patience); ; time.Sleep(time.Millisecond) {
+			some, since := s.Heard()
+			if some == want {
+				if since.Before(began) {
+					t.Errorf("%t since %v, before it began", some, since)
+				}
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("it does not become %t", want)
+			}
+		}
+	}
+	if err := s.AddPeers(); err != nil {
+		t.Fatal(err)
+	}
+	session := neighbor.call(t)
+	answer(t, session, 64513)
+	until(true)
+	if err := session.Close(); err != nil {
+		t.Error(err)
+	}
+	until(false)
 }
