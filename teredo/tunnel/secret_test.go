@@ -17,7 +17,7 @@ func TestFileOfAnotherUser(t *testing.T) {
 	if err := os.Chown(path, 12345, 12345); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadSecret(path); err == nil || !strings.Contains(err.Error(), "another user") {
+	if _, err := ReadSecret(path); err == nil || !strings.Contains(err.Error(), "belong") {
 		t.Errorf("error %v", err)
 	}
 }
