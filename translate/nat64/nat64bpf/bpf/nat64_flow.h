@@ -178,9 +178,17 @@ INLINE int may_wait(const struct tuple *t)
 	return READ_ONCE(shared.waiting[h >> 48]) != 0;
 }
 
+/*
+ * Beside the flags of TCP: the packet must have a session. An argument of its own would take
+ * make_flow4 beyond the stack that Linux 6.1 gives a program.
+ */
+#define OPENS_NOTHING 0x10000
+
 /* Whether a packet opens a flow: any of UDP, a SYN of TCP, a request of ICMP. */
 INLINE int is_opening(u32 transport, u32 tcp_flags)
 {
+	if (tcp_flags & OPENS_NOTHING)
+		return 0;
 	return transport == TRANSPORT_UDP || (tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST)) == TCP_SYN;
 }
 
@@ -209,11 +217,8 @@ GLOBAL u64 make_flow6(const struct tuple *t, u32 tcp_flags, u64 now)
 	return make_session(t, number, new_word(transport == TRANSPORT_TCP ? SESSION_V6_INIT : SESSION_OPEN, now));
 }
 
-/*
- * Makes the session of a packet of the IPv4 side, if its destination is bound and fresh says
- * that one may be made.
- */
-GLOBAL u64 make_flow4(const struct tuple *t, u32 tcp_flags, u32 fresh, u64 now)
+/* Makes the session of a packet of the IPv4 side, if its destination is bound. */
+GLOBAL u64 make_flow4(const struct tuple *t, u32 tcp_flags, u64 now)
 {
 	if (!t)
 		return refuse(REASON_NO_SESSION);
@@ -221,7 +226,7 @@ GLOBAL u64 make_flow4(const struct tuple *t, u32 tcp_flags, u32 fresh, u64 now)
 	u32 number = search_binding4(t, hash_binding4(t));
 	if (!number)
 		return refuse(REASON_NO_BINDING);
-	if (!fresh || !is_opening(transport, tcp_flags))
+	if (!is_opening(transport, tcp_flags))
 		return refuse(REASON_NO_SESSION);
 	if (transport == TRANSPORT_TCP && !(settings.flags & FLAG_EXTERNAL_TCP))
 		return refuse(REASON_EXTERNAL_TCP);
@@ -232,13 +237,28 @@ GLOBAL u64 make_flow4(const struct tuple *t, u32 tcp_flags, u32 fresh, u64 now)
 	return make_session(&any, number, new_word(transport == TRANSPORT_TCP ? SESSION_V4_INIT : SESSION_OPEN, now));
 }
 
-/* The flow of a tuple; good is the reason of those that may go on. fresh is for the IPv4 side. */
-INLINE u32 find_flow(const struct tuple *t, u32 transport, u32 side, u32 tcp_flags, u32 fresh, u64 now, u32 good,
-		     struct flow *out)
+#define LEAST_MTU6 1280 /* of every link (RFC 8200 section 5) */
+
+/*
+ * Whether a packet to IPv6 may make a session here. Not where the engine is to compute its
+ * checksum, or may have to cut it: these punts are not rationed, so a stranger must have none.
+ */
+INLINE u32 may_open6(const struct ip4 *p, int unsummed, u32 segment)
+{
+	return !unsummed && (p->fragment & IPV4_DF || segment <= LEAST_MTU6);
+}
+
+/*
+ * The flow of a tuple; good is the reason of those that may go on. p, unsummed and segment are of
+ * the IPv4 side.
+ */
+INLINE u32 find_flow(const struct tuple *t, u32 transport, u32 side, u32 tcp_flags, const struct ip4 *p, int unsummed,
+		     u32 segment, u64 now, u32 good, struct flow *out)
 {
 	struct found f;
 	if (UNLIKELY(!find_session(t, side, &f))) {
-		u64 made = side == SIDE_V6 ? make_flow6(t, tcp_flags, now) : make_flow4(t, tcp_flags, fresh, now);
+		u64 made = side == SIDE_V6 ? make_flow6(t, tcp_flags, now) :
+			make_flow4(t, may_open6(p, unsummed, segment) ? tcp_flags : tcp_flags | OPENS_NOTHING, now);
 		if (!(u32)made)
 			return made >> 32;
 		if (!read_session(made, t, side, &f))
@@ -273,18 +293,17 @@ INLINE u32 find_flow6(u32 transport, const u32 *host, be16 x, be32 Z, be16 z, u3
 	if (transport == TRANSPORT_ICMP && UNLIKELY(settings.flags & FLAG_NO_ICMP_INFO))
 		return REASON_ICMP_INFO;
 	struct tuple t = tuple6(transport, host, x, Z, z, prefix);
-	return find_flow(&t, transport, SIDE_V6, tcp_flags, 1, now, REASON_TO4_FORWARDED, out);
+	return find_flow(&t, transport, SIDE_V6, tcp_flags, 0, 0, 0, now, REASON_TO4_FORWARDED, out);
 }
 
 /*
- * The flow of a packet of the IPv4 side: from Z, z to T, t; of ICMP the identifier is t. Where
- * fresh is 0 it must have a session.
+ * The flow of a packet of the IPv4 side: to T, t, with z; of ICMP the identifier is t.
  */
-INLINE u32 find_flow4(u32 transport, be32 T, be16 port, be32 Z, be16 z, u32 tcp_flags, u32 fresh, u64 now,
-		      struct flow *out)
+INLINE u32 find_flow4(u32 transport, const struct ip4 *p, be16 port, be16 z, u32 tcp_flags, int unsummed, u32 segment,
+		      u64 now, struct flow *out)
 {
-	struct tuple t = tuple4(transport, T, port, Z, z);
-	return find_flow(&t, transport, SIDE_V4, tcp_flags, fresh, now, REASON_TO6_FORWARDED, out);
+	struct tuple t = tuple4(transport, p->destination, port, p->source, z);
+	return find_flow(&t, transport, SIDE_V4, tcp_flags, p, unsummed, segment, now, REASON_TO6_FORWARDED, out);
 }
 
 /*

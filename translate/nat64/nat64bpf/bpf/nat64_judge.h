@@ -80,8 +80,6 @@ INLINE u32 judge_to4(void *ctx, const struct ip6 *p, void *end, u32 prefix, cons
 	return REASON_TO4_FORWARDED;
 }
 
-#define LEAST_MTU6 1280 /* of every link (RFC 8200 section 5) */
-
 /* Whether all packets to an address are for the translator. */
 INLINE u32 is_translated4(be32 destination) { return is_whole_pool4(destination); }
 
@@ -103,15 +101,6 @@ INLINE u32 judge_header4(const struct ip4 *p, const struct arrival *in, u32 *siz
 	return UNLIKELY(is_any_pool4(p->source)) ? REASON_ILLEGAL_ADDRESS : REASON_TO6_FORWARDED;
 }
 
-/*
- * Whether a packet to IPv6 may make a session here. Not where the engine is to compute its
- * checksum, or may have to cut it: these punts are not rationed, so a stranger must have none.
- */
-INLINE u32 may_open6(const struct ip4 *p, int unsummed, u32 segment)
-{
-	return !unsummed && (p->fragment & IPV4_DF || segment <= LEAST_MTU6);
-}
-
 /* Judges a plain packet to pool4 that is no ICMP error, whose content was read. */
 INLINE u32 judge_to6(void *ctx, const struct ip4 *p, const struct arrival *in, struct to6 *out)
 {
@@ -129,8 +118,7 @@ INLINE u32 judge_to6(void *ctx, const struct ip4 *p, const struct arrival *in, s
 		return REASON_TOO_BIG;
 	struct flow f = {};
 	be16 z = c->transport == TRANSPORT_ICMP ? 0 : c->source;
-	reason = find_flow4(c->transport, p->destination, c->destination, p->source, z, c->flags,
-			    may_open6(p, unsummed, segment), in->now, &f);
+	reason = find_flow4(c->transport, p, c->destination, z, c->flags, unsummed, segment, in->now, &f);
 	if (UNLIKELY(reason != REASON_TO6_FORWARDED))
 		return reason;
 	u32 bad = judge_peer4(p->source, f.prefix);
