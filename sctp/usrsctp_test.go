@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/lab/peers/tsharktest"
 	"github.com/isthmus-net/isthmus/lab/peers/usrsctp"
 	"github.com/isthmus-net/isthmus/sctp"
@@ -237,12 +238,34 @@ func TestUsrsctpChangesAddresses(t *testing.T) {
 	w.order(p, "probe "+us2) // as a heartbeat before came from its other address, which was none of the association
 	w.says(p, "path "+us2+" confirmed")
 	w.order(p, "primary "+us2) // it sends from where the kernel wants: not from the address that leaves
+	w.quiet(0, func() { w.order(p, "probe "+us2) })
 	w.order(p, "delete "+them1)
 	w.happens(events, sctp.AddressRemoved, them1)
 	flow()
 	files := stop()
 	w.dissect(files)
 	w.authenticated(files)
+}
+
+// quiet waits until nothing goes to them by a network any more while they answer by the other one, which ask has them do.
+// Packets do not keep their order between networks: what is on its way to an address comes behind the word, by the other
+// network, that it leaves, and its answer, an ABORT, would end the association.
+func (w *world) quiet(network int, ask func()) {
+	w.t.Helper()
+	carried := func(network int, d lab.Direction) int {
+		c := w.wires[network].Counters(d)
+		return c.Packets + c.Sent
+	}
+	for rounds, before := 0, -1; rounds < 20 && w.ctx.Err() == nil; rounds++ {
+		if now := carried(network, lab.AtoB); now != before {
+			rounds, before = 0, now
+		}
+		there, back := carried(1-network, lab.AtoB), carried(1-network, lab.BtoA)
+		ask()
+		for (carried(1-network, lab.AtoB) < there+2 || carried(1-network, lab.BtoA) < back+2) && w.ctx.Err() == nil {
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
 }
 
 // flow has messages go to and fro while something else happens. The result ends that, and the association.
