@@ -68,7 +68,12 @@ func newWorld(t *testing.T) *world {
 		}
 		return nil
 	})
-	w.ns.Do(t, func() error { testutil.AwaitLocal(t, netip.MustParseAddr("2001:db8::6")); return nil })
+	w.ns.Do(t, func() error {
+		for i := 1; i <= 6; i++ {
+			testutil.AwaitLocal(t, netip.MustParseAddr(fmt.Sprintf("2001:db8::%d", i)))
+		}
+		return nil
+	})
 	w.file("subscribers.toml", subscribers)
 	w.certificate()
 	return w

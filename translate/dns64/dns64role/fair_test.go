@@ -56,6 +56,9 @@ func newCrowd(t *testing.T, clients ...string) *crowd {
 				return err
 			}
 		}
+		for _, a := range append(clients, "2001:db8::53") { // a socket that connects before goes nowhere, ever
+			testutil.AwaitLocal(t, netip.MustParseAddr(a))
+		}
 		return nil
 	})
 	c.rig = serveIn(t, func(run func() error) (err error) {
