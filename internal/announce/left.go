@@ -35,8 +35,8 @@ func routesNote(table, protocol string) (string, error) {
 }
 
 // noteTime is how long a note is waited for that another process has locked: a predecessor that is about to end removes
-// its routes by then, and so does who cleans.
-const noteTime = time.Second
+// its routes by then, and so does who cleans. Tests have more patience.
+var noteTime = time.Second
 
 // noteRoutes leaves the note of an owner, locked until the file is closed.
 func noteRoutes(table, protocol int, owner string) (*os.File, error) {

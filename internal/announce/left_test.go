@@ -104,6 +104,9 @@ func count(t *testing.T) int {
 // TestNoteReplaced has another process hold, and then remove, the note that one begins with: the latter has one in the end.
 func TestNoteReplaced(t *testing.T) {
 	folder = t.TempDir()
+	usual := noteTime
+	defer func() { noteTime = usual }()
+	noteTime *= 20
 	before, err := noteRoutes(77, 88, "before")
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +120,7 @@ func TestNoteReplaced(t *testing.T) {
 		note, err := noteRoutes(77, 88, "behind")
 		done <- result{note, err}
 	}()
-	time.Sleep(noteTime / 10) // it has the old one open, or opens it still
+	time.Sleep(usual / 10) // it has the old one open, or opens it still
 	if err := os.Remove(before.Name()); err != nil {
 		t.Error(err)
 	}
