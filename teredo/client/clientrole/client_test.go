@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -48,9 +49,10 @@ func TestClientSetsUpAndUndoes(t *testing.T) {
 func TestLooksAgain(t *testing.T) {
 	r := newRig(t)
 	c, log := newClient(t)
-	examine, blind := c.examine, time.Now().Add(500*time.Millisecond)
+	examine := c.examine
+	blind := sync.OnceValue(func() time.Time { return time.Now().Add(500 * time.Millisecond) }) // from the first look on
 	c.examine = func() (networkState, error) {
-		if time.Now().Before(blind) {
+		if time.Now().Before(blind()) {
 			return networkState{}, errors.New("no buffer space")
 		}
 		return examine()
