@@ -63,7 +63,7 @@ func TestToyCommands(t *testing.T) {
 // TestToyRuns: it has run, status, metrics and reload, too.
 func TestToyRuns(t *testing.T) {
 	withToy(t)
-	port, metrics := freePort(t), freePort(t)
+	port, metrics := testutil.FreePort(), testutil.FreePort()
 	path, socket := filepath.Join(t.TempDir(), "isthmus.toml"), filepath.Join(t.TempDir(), "s")
 	write := func(keys string) {
 		text := fmt.Sprintf("[[echo]]\n%s\n[control]\nsocket = %q\n[metrics]\nlisten = \"127.0.0.1:%d\"\n", keys, socket, metrics)
@@ -212,19 +212,8 @@ func mirrored(t *testing.T, ns *testutil.Netns) (got string) {
 	return got
 }
 
-// freePort is a UDP and TCP port of the loopback that no one has.
-func freePort(t *testing.T) int {
-	t.Helper()
-	listener, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
-}
-
 // ask sends a word and returns what comes back.
-func ask(t *testing.T, port int) string {
+func ask(t *testing.T, port uint16) string {
 	t.Helper()
 	conn, err := net.Dial("udp4", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
@@ -235,7 +224,7 @@ func ask(t *testing.T, port int) string {
 		t.Fatal(err)
 	}
 	buffer := make([]byte, 100)
-	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(testutil.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	n, err := conn.Read(buffer)

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/sip/media"
 	"github.com/isthmus-net/isthmus/sip/offer"
 )
@@ -90,7 +92,7 @@ func (p *party) stats() (s media.Stats, tally media.Tally) {
 // await waits until something holds.
 func await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(testutil.Patience); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not seen: %s", what)
 		}
@@ -100,7 +102,7 @@ func await(t testing.TB, what string, holds func() bool) {
 // awaitEvent waits for an event.
 func (p *party) awaitEvent(t testing.TB, k media.EventKind, path int) {
 	t.Helper()
-	for timeout := time.After(30 * time.Second); ; {
+	for timeout := time.After(testutil.Patience); ; {
 		select {
 		case e := <-p.events:
 			if e.Kind == k && (path < 0 || e.Path == path) {
@@ -272,7 +274,7 @@ func TestUnsent(t *testing.T) {
 	}
 	for _, want := range []string{"of a path that is closed", "before the answer", "after the answer"} {
 		b := make([]byte, 100)
-		_ = bob.SetReadDeadline(time.Now().Add(30 * time.Second))
+		_ = bob.SetReadDeadline(time.Now().Add(testutil.Patience))
 		if n, err := bob.Read(b); err != nil || string(b[:n]) != want {
 			t.Errorf("%q, %v, want %q", b[:n], err, want)
 		}
@@ -410,13 +412,16 @@ func TestCloseWhenTold(t *testing.T) {
 	exchange(t, alice, 0, bob)
 	select {
 	case <-closed:
-	case <-time.After(30 * time.Second):
+	case <-time.After(testutil.Patience):
 		t.Fatal("the call waits for itself")
 	}
 }
 
 func TestPorts(t *testing.T) {
-	at := netip.MustParseAddr("127.0.0.7")
+	// An address of its own, since the same test may run beside it, under the race detector; and
+	// ports that the kernel gives to no one who does not ask for one.
+	pid := os.Getpid()
+	at := netip.AddrFrom4([4]byte{127, 7, byte(pid >> 8), byte(pid)})
 	var pairs []*pair
 	defer func() {
 		for _, p := range pairs {
@@ -425,16 +430,16 @@ func TestPorts(t *testing.T) {
 	}()
 	// A range that begins and ends at odd ports has two pairs.
 	for range 2 {
-		p, err := openPair(Local{Address: at}, 40001, 40006, 7)
+		p, err := openPair(Local{Address: at}, 20001, 20006, 7)
 		if err != nil {
 			t.Fatal(err)
 		}
 		pairs = append(pairs, p)
-		if port := p.rtp.local.Port(); port != 40002 && port != 40004 || p.rtcp.local.Port() != port+1 {
+		if port := p.rtp.local.Port(); port != 20002 && port != 20004 || p.rtcp.local.Port() != port+1 {
 			t.Errorf("ports %d and %d", port, p.rtcp.local.Port())
 		}
 	}
-	if _, err := openPair(Local{Address: at}, 40001, 40006, 7); !errors.Is(err, unix.EADDRINUSE) {
+	if _, err := openPair(Local{Address: at}, 20001, 20006, 7); !errors.Is(err, unix.EADDRINUSE) {
 		t.Errorf("a third pair: %v", err)
 	}
 	for range 20 {
@@ -455,7 +460,7 @@ func TestPorts(t *testing.T) {
 			t.Errorf("%s: opened", name)
 		}
 	}
-	for _, r := range [][2]uint16{{40005, 40005}, {65535, 65535}, {40007, 40003}, {40005, 40006}} {
+	for _, r := range [][2]uint16{{20005, 20005}, {65535, 65535}, {20007, 20003}, {20005, 20006}} {
 		if p, err := openPair(Local{Address: at}, r[0], r[1], 0); err == nil {
 			p.close()
 			t.Errorf("ports %d to %d", r[0], r[1])

@@ -4,11 +4,13 @@ package agent_test
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/ua"
 	"github.com/isthmus-net/isthmus/sip/ua/agent"
@@ -56,7 +58,8 @@ func until(t *testing.T, out <-chan string, text string) {
 }
 
 func TestConsole(t *testing.T) {
-	bobIn, bobOut, bobEnded := console(t, "bob", 15072, "")
+	port := testutil.FreePort()
+	bobIn, bobOut, bobEnded := console(t, "bob", port, "")
 	order := func(in io.Writer, line string) {
 		t.Helper()
 		if _, err := io.WriteString(in, line+"\n"); err != nil {
@@ -64,12 +67,12 @@ func TestConsole(t *testing.T) {
 		}
 	}
 	order(bobIn, "status")
-	until(t, bobOut, "127.0.0.1:15072 (lo)")
+	until(t, bobOut, fmt.Sprintf("127.0.0.1:%d (lo)", port))
 	order(bobIn, "dance")
 	until(t, bobOut, "is no order")
 	order(bobIn, "hold")
 	until(t, bobOut, "no such call")
-	aliceIn, aliceOut, aliceEnded := console(t, "alice", 15070, "sip:bob@127.0.0.1:15072")
+	aliceIn, aliceOut, aliceEnded := console(t, "alice", testutil.FreePort(), fmt.Sprintf("sip:bob@127.0.0.1:%d", port))
 	until(t, bobOut, "incoming, sip:alice@example.com")
 	order(bobIn, "answer")
 	until(t, bobOut, "established")
@@ -95,7 +98,7 @@ func TestConsole(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(testutil.Patience):
 			t.Fatal("it does not end")
 		}
 	}

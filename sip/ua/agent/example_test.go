@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/ua"
 	"github.com/isthmus-net/isthmus/sip/ua/agent"
@@ -28,8 +29,9 @@ func Example() {
 		running.Go(func() { _ = a.Run(ctx) })
 		return a
 	}
-	alice, bob := start("alice", 15060), start("bob", 15062)
-	if _, err := alice.Call(ctx, "sip:bob@127.0.0.1:15062"); err != nil {
+	port := testutil.FreePort()
+	alice, bob := start("alice", testutil.FreePort()), start("bob", port)
+	if _, err := alice.Call(ctx, fmt.Sprintf("sip:bob@127.0.0.1:%d", port)); err != nil {
 		panic(err)
 	}
 	for v := range bob.Events() {

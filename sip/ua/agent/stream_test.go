@@ -4,12 +4,14 @@ package agent_test
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/sip/message"
 	"github.com/isthmus-net/isthmus/sip/ua"
 	"github.com/isthmus-net/isthmus/sip/ua/agent"
@@ -18,7 +20,8 @@ import (
 // Requests that come by TCP one after another are answered, and so is the one behind which no other
 // can be found; then the connection ends.
 func TestStream(t *testing.T) {
-	a, err := agent.New(agent.Settings{UA: ua.Settings{AOR: message.URI{Scheme: "sip", User: "bob", Host: "example.com"}}, Port: 15074, Interfaces: []string{"lo"}})
+	port := testutil.FreePort()
+	a, err := agent.New(agent.Settings{UA: ua.Settings{AOR: message.URI{Scheme: "sip", User: "bob", Host: "example.com"}}, Port: port, Interfaces: []string{"lo"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +29,7 @@ func TestStream(t *testing.T) {
 	if _, err := a.State(t.Context()); err != nil { // its sockets are there
 		t.Fatal(err)
 	}
-	conn, err := net.Dial("tcp", "127.0.0.1:15074")
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +54,8 @@ func TestStream(t *testing.T) {
 // What is answered when its connection has ended comes by another, to the port that the caller has named
 // (RFC 3261 section 18.2.2).
 func TestAnswerWithoutConnection(t *testing.T) {
-	a, err := agent.New(agent.Settings{UA: ua.Settings{AOR: message.URI{Scheme: "sip", User: "bob", Host: "example.com"}}, Port: 15075, Interfaces: []string{"lo"}})
+	port := testutil.FreePort()
+	a, err := agent.New(agent.Settings{UA: ua.Settings{AOR: message.URI{Scheme: "sip", User: "bob", Host: "example.com"}}, Port: port, Interfaces: []string{"lo"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +68,7 @@ func TestAnswerWithoutConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer caller.Close()
-	conn, err := net.Dial("tcp", "127.0.0.1:15075")
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +82,7 @@ func TestAnswerWithoutConnection(t *testing.T) {
 	if err := a.Answer(t.Context(), call); err != nil {
 		t.Fatal(err)
 	}
-	_ = caller.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = caller.SetDeadline(time.Now().Add(testutil.Patience))
 	conn, err = caller.Accept()
 	if err != nil {
 		t.Fatal(err)

@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,33 +29,8 @@ var (
 	prefix    = netip.MustParsePrefix("2001:db8:64::/96")
 )
 
-// Ports that the kernel gives to no one who does not ask for one: what is free stays so
-// until it is used. Each process of the tests begins elsewhere.
-const firstPort, ports = 10000, 20000
-
-var lastPort atomic.Uint32
-
-// free returns a loopback address whose port no one has, by UDP and TCP, and which is not
-// returned again.
-func free(t *testing.T) netip.AddrPort {
-	t.Helper()
-	for range ports {
-		at := netip.AddrPortFrom(loopback, firstPort+uint16((uint32(os.Getpid())*97+lastPort.Add(1))%ports))
-		all := netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port())
-		udp, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(all))
-		if err != nil {
-			continue
-		}
-		tcp, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(all))
-		_ = udp.Close()
-		if err == nil {
-			_ = tcp.Close()
-			return at
-		}
-	}
-	t.Fatal("no free port")
-	return netip.AddrPort{}
-}
+// free returns a loopback address whose port no one has.
+func free(*testing.T) netip.AddrPort { return netip.AddrPortFrom(loopback, testutil.FreePort()) }
 
 // upstreamDouble is a name server that says what a test wants.
 type upstreamDouble struct {
