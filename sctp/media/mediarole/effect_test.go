@@ -141,7 +141,7 @@ func TestSlow(t *testing.T) {
 		t.Run(fmt.Sprint(octets), func(t *testing.T) {
 			w := newWorld(t)
 			w.file("film", octets)
-			w.serve("idle_timeout = \"1s\"\nbuffer = 262144\n")
+			w.serve("idle_timeout = \"2s\"\nbuffer = 262144\n") // of the 3 s and more that it takes
 			small := quickClient()
 			small.Parameters.ReceiveBuffer = 16 << 10
 			c := w.mustDial(small, both).Conn()
