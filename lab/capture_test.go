@@ -43,7 +43,7 @@ func TestCaptureHoldsBothDirections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := b.Ping(t.Context(), Ping{To: netip.MustParseAddr("2001:db8::1"), Count: 10, Interval: time.Millisecond})
+	r, err := b.Ping(t.Context(), Ping{To: netip.MustParseAddr("2001:db8::1"), Count: 10, Interval: time.Millisecond, Timeout: mustArrive})
 	if err != nil || r.Lost() != 0 {
 		t.Fatalf("ping: %v, %d lost", err, r.Lost())
 	}

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/sctp/chunk"
 )
 
@@ -25,7 +26,7 @@ import (
 func TestMain(m *testing.M) {
 	code := m.Run()
 	stacks := make([]byte, 1<<20)
-	for range 200 {
+	for range 1200 {
 		n := runtime.Stack(stacks, true)
 		if code != 0 || !strings.Contains(string(stacks[:n]), "sctp.(*Endpoint)") {
 			os.Exit(code)
@@ -324,10 +325,10 @@ func TestListenerClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 100 { // until the listener has it
+	for i := range 3000 { // until the listener has it
 		if len(l.endpoint.accepts) > 0 {
 			break
-		} else if i == 99 {
+		} else if i == 2999 {
 			t.Fatal("the second association does not wait for Accept")
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -480,7 +481,7 @@ func TestManyAssociations(t *testing.T) {
 }
 
 func shutdown(e *Endpoint) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testutil.Patience)
 	defer cancel()
 	return e.Shutdown(ctx)
 }
@@ -506,7 +507,7 @@ func TestGivenUpMessages(t *testing.T) {
 		}
 	}
 	failed := map[byte]bool{}
-	late := time.After(10 * time.Second)
+	late := time.After(testutil.Patience)
 	for len(failed) == 0 {
 		select {
 		case e := <-client.Events():

@@ -244,7 +244,7 @@ func TestPeersVanish(t *testing.T) {
 		}
 		time.Sleep(500 * time.Millisecond)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testutil.Patience)
 	defer cancel()
 	c, err := onLoopback().Dial(ctx, "sctp4+udp", l.Addr().String())
 	if err != nil {

@@ -61,7 +61,7 @@ func sendNumbered(t testing.TB, c *Conn, from, to uint32, done chan<- error) {
 // confirmed waits until all paths of an association are.
 func confirmed(t testing.TB, c *Conn, paths int) Status {
 	t.Helper()
-	for range 500 {
+	for range 6000 {
 		s, n := c.Status(), 0
 		for _, p := range s.Paths {
 			if p.Confirmed && p.SRTT > 0 {
@@ -240,7 +240,7 @@ func TestRemovedByHand(t *testing.T) {
 // expectEvent waits for an event that is about one of our addresses, passing over others.
 func expectEvent(t testing.TB, c *Conn, kind EventKind, local string) {
 	t.Helper()
-	late := time.After(10 * time.Second)
+	late := time.After(testutil.Patience)
 	for {
 		select {
 		case e, open := <-c.Events():
@@ -282,7 +282,7 @@ func TestLinkDownAndUp(t *testing.T) {
 			sendsBy(t, client, clientB4)
 			n.link("a", true)
 			n.client.Do(t, func() error { return routes("a", 101, "192.0.2.254") })
-			for range 100 { // the first heartbeat may be sent before there is a route
+			for range 1000 { // the first heartbeat may be sent before there is a route
 				if err := client.Probe(Pair{Local: netip.MustParseAddr(clientA4), Remote: netip.MustParseAddr(server4)}); err != nil {
 					t.Fatal(err)
 				}
@@ -357,7 +357,7 @@ func TestDeprecatedAddress(t *testing.T) {
 		return list
 	}
 	n.client.Do(t, func() error {
-		for range 100 { // until the kernel has done it
+		for range 1000 { // until the kernel has done it
 			second, err := config.Dial(context.Background(), "sctp6+udp", "["+server6+"]:5000")
 			if err != nil {
 				return err
@@ -427,7 +427,7 @@ func TestPathMTU(t *testing.T) {
 			}
 			client, server := n.connect(&Config{Parameters: quick()}, network, to)
 			found := 0
-			for range 500 {
+			for range 6000 {
 				if found = client.Status().Paths[0].MTU; found == mtu {
 					break
 				}

@@ -162,7 +162,7 @@ func (h *hops) prepare(ctx context.Context, e *lab.Env, w *hopsWay, index int) e
 func (h *hops) openEnds(ctx context.Context, w *hopsWay, index int) error {
 	for i := range 2 {
 		for _, to := range []string{w.at4(i, 2), w.at6(0, i, 2), w.at6(1, i, 2)} {
-			if r, err := w.router.Ping(ctx, lab.Ping{To: netip.MustParseAddr(to)}); err != nil || r.Lost() > 0 {
+			if r, err := w.router.Ping(ctx, lab.Ping{To: netip.MustParseAddr(to), Timeout: answerWait}); err != nil || r.Lost() > 0 {
 				return fmt.Errorf("the router cannot reach %s: %w", to, err)
 			}
 		}

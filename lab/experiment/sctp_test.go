@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/isthmus-net/isthmus/internal/testutil"
 	"github.com/isthmus-net/isthmus/lab"
 	"github.com/isthmus-net/isthmus/sctp"
 )
@@ -126,7 +127,7 @@ func TestSCTPSilentNeighbour(t *testing.T) {
 	}
 	select {
 	case <-left:
-	case <-time.After(20 * time.Second):
+	case <-time.After(testutil.Patience):
 		t.Error("what was sent has not left")
 	}
 }
@@ -134,7 +135,7 @@ func TestSCTPSilentNeighbour(t *testing.T) {
 // exchangeSCTP has a node send messages to another, which sends them back, in packets as large as the way takes.
 func exchangeSCTP(t *testing.T, ctx context.Context, server *lab.Node, listen, at string, client *lab.Node, dial, address string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, testutil.Patience)
 	defer cancel()
 	c := sctp.Config{HideAddresses: true}
 	var l *sctp.Listener
@@ -163,7 +164,7 @@ func exchangeSCTP(t *testing.T, ctx context.Context, server *lab.Node, listen, a
 	sent := bytes.Repeat([]byte("an association through the translator "), 5000)
 	go func() { _, _ = a.Write(sent) }()
 	got := make([]byte, len(sent))
-	if err := a.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := a.SetReadDeadline(time.Now().Add(testutil.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadFull(a, got); err != nil || !bytes.Equal(got, sent) {

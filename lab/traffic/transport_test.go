@@ -69,7 +69,7 @@ func TestProtocolsCarryFlows(t *testing.T) {
 				}
 				select {
 				case <-k.ended:
-				case <-time.After(20 * time.Second):
+				case <-time.After(testutil.Patience):
 					t.Fatal("the flow did not end")
 				}
 				_ = c.Close()

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -28,7 +27,7 @@ func hosts(t *testing.T) (ctx context.Context, a, b *lab.Node, program string) {
 	if err != nil {
 		testutil.Missing(t, err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*testutil.Patience)
 	t.Cleanup(cancel)
 	l, err := lab.New(ctx, lab.Options{Name: "usrsctp"})
 	if err != nil {

@@ -146,7 +146,7 @@ func quickClient() fetch.Config {
 
 // dial sets up an association.
 func (w *world) dial(c fetch.Config, server string) (client *fetch.Client, err error) {
-	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), testutil.Patience)
 	defer cancel()
 	w.client.Do(w.t, func() error { client, err = fetch.Dial(ctx, c, server); return nil })
 	if err == nil {
@@ -201,7 +201,7 @@ func (w *world) session(i *Instance) (s *session) {
 // until waits until something is so.
 func (w *world) until(so func() bool) {
 	w.t.Helper()
-	for range 3000 {
+	for range 6000 {
 		if so() {
 			return
 		}

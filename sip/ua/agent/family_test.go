@@ -55,7 +55,7 @@ func invite(t *testing.T, from *testutil.Netns, id string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(testutil.Patience))
 	b := make([]byte, 1<<16)
 	for {
 		size, err := conn.Read(b)

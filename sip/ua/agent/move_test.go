@@ -146,7 +146,7 @@ func run(t *testing.T, a *agent.Agent) {
 // await returns the next event of a kind.
 func await(t *testing.T, a *agent.Agent, k ua.Kind) agent.Event {
 	t.Helper()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(testutil.Patience)
 	for {
 		select {
 		case v := <-a.Events():
@@ -166,7 +166,7 @@ func await(t *testing.T, a *agent.Agent, k ua.Kind) agent.Event {
 // second to tell that a link is up.
 func awaitPaths(t *testing.T, a *agent.Agent, using string, paths int) {
 	t.Helper()
-	for range 1000 {
+	for range 6000 {
 		s, err := a.State(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -184,7 +184,7 @@ func awaitPaths(t *testing.T, a *agent.Agent, using string, paths int) {
 func heard(t *testing.T, a *agent.Agent, more uint64) agent.CallState {
 	t.Helper()
 	var first agent.CallState
-	for range 1000 {
+	for range 6000 {
 		s, err := a.State(t.Context())
 		if err != nil || len(s.Calls) != 1 {
 			t.Fatalf("%+v, %v", s, err)

@@ -154,7 +154,7 @@ func (p *program) key(t *testing.T, keys string) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testutil.Patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("in vain: %s", what)
 		}
@@ -164,7 +164,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 // awaitMedia returns the next event of a kind about media.
 func awaitMedia(t *testing.T, a *agent.Agent, k media.EventKind) media.Event {
 	t.Helper()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(testutil.Patience)
 	for {
 		select {
 		case v := <-a.Events():
