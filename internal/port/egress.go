@@ -45,7 +45,10 @@ func egress(dst netip.Addr, routes []netlink.Route, err error) (Egress, error) {
 
 // Local reports whether packets to addr end on this host: whether the address is
 // its own, or in a range that a local route gives it.
-func (h *Host) Local(addr netip.Addr) bool {
-	routes, err := h.handle.RouteGet(net.IP(addr.AsSlice()))
+func (h *Host) Local(addr netip.Addr) bool { return h.localTo(addr, 0) }
+
+// localTo is Local for packets to a VRF, 0 for those to none.
+func (h *Host) localTo(addr netip.Addr, vrf int) bool {
+	routes, err := h.handle.RouteGetWithOptions(net.IP(addr.AsSlice()), &netlink.RouteGetOptions{OifIndex: vrf})
 	return err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL
 }

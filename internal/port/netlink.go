@@ -115,7 +115,7 @@ func (h *Host) setAddr(link string, addr netip.Prefix, a *netlink.Addr, onLink b
 	}
 	h.doneAddr(link, l, addr, onLink, set)
 	if addr.Addr().Is6() && l.Attrs().RawFlags&unix.IFF_UP != 0 {
-		h.awaitLocal(addr.Addr())
+		h.awaitLocal(addr.Addr(), l.Attrs().MasterIndex)
 	}
 	return nil
 }
@@ -137,15 +137,18 @@ func (h *Host) doneAddr(link string, l netlink.Link, addr netip.Prefix, onLink b
 
 // awaitLocal waits until the kernel takes packets for an address of its own. It
 // installs the local route in the background, even without duplicate address
-// detection; a packet that comes before that is lost. Nothing reports the moment, so the route is looked up.
-func (h *Host) awaitLocal(addr netip.Addr) {
-	for range 500 {
-		if h.Local(addr) {
-			return
-		}
+// detection; a packet that comes before that is lost. Nothing reports the moment, so the route is looked up: in the table
+// of the VRF, too, if the link has such a master.
+func (h *Host) awaitLocal(addr netip.Addr, master int) {
+	is := func() bool { return h.Local(addr) || master != 0 && h.localTo(addr, master) }
+	for end := time.Now().Add(localTime); !is() && time.Now().Before(end); {
 		time.Sleep(100 * time.Microsecond)
 	}
 }
+
+// localTime is how long the kernel is waited for that. It takes a millisecond, but many of a busy machine that sets
+// links up and takes them away.
+const localTime = 2 * time.Second
 
 // RemoveAddr takes an address from a link; one that is not there is no error.
 func (h *Host) RemoveAddr(link string, addr netip.Prefix) error {

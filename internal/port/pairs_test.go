@@ -103,7 +103,7 @@ func localAddresses(list ...string) error {
 		if err := netlink.AddrAdd(lo, addr); err != nil {
 			return err
 		}
-		host.awaitLocal(netip.MustParseAddr(one))
+		host.awaitLocal(netip.MustParseAddr(one), 0)
 	}
 	return nil
 }

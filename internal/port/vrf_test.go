@@ -310,6 +310,14 @@ func TestOwnAddressesOutsideOfVRFs(t *testing.T) {
 	if v4, v6, err = h.GlobalOfVRF("red", ""); err != nil || v4.String() != "10.9.9.1" || v6.String() != "2001:db8:2::1" {
 		t.Errorf("inside: %s, %s, %v", v4, v6, err)
 	}
+	// What was waited for when the address was added.
+	red, err := h.link("red")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if own := netip.MustParseAddr("2001:db8:2::1"); !h.localTo(own, red.Attrs().Index) || h.Local(own) {
+		t.Errorf("%s is local inside: %v, and outside: %v", own, h.localTo(own, red.Attrs().Index), h.Local(own))
+	}
 }
 
 // addVRF makes a VRF with links in it.
