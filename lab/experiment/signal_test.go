@@ -4,11 +4,12 @@ package experiment
 
 import (
 	"bufio"
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -98,11 +99,14 @@ func mustBeGone(t *testing.T, pid int, names []string, started []int) {
 			t.Errorf("namespaces of %s are still mounted", name)
 		}
 	}
-	started = slices.DeleteFunc(started, func(pid int) bool {
-		_, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
-		return os.IsNotExist(err)
-	})
-	if len(started) > 0 {
-		t.Errorf("processes %v outlive the experiment", started)
+	for _, one := range started {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", one))
+		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ESRCH) {
+			t.Fatal(err)
+		}
+		// What has ended may still wait for init to take note: that is its state, behind its name.
+		if at := bytes.LastIndexByte(stat, ')'); at >= 0 && !bytes.HasPrefix(stat[at:], []byte(") Z")) && !bytes.HasPrefix(stat[at:], []byte(") X")) {
+			t.Errorf("a process outlives the experiment: %s", stat)
+		}
 	}
 }
