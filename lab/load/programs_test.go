@@ -4,6 +4,7 @@ package load
 
 import (
 	"testing"
+	"time"
 
 	"github.com/isthmus-net/isthmus/internal/testutil"
 )
