@@ -68,7 +68,7 @@ func TestNobodyAnswers(t *testing.T) {
 func TestSilentUpstream(t *testing.T) {
 	silent := answering(t, netip.AddrPort{}, func(dns.ResponseWriter, *dns.Msg) {})
 	good := answering(t, netip.AddrPort{}, records("x. 0 IN MX 1 mail.example.net."))
-	r := serve(t, func(c *Settings) { c.UpstreamTimeout, c.QueryTimeout = time.Second, time.Second }, silent.at, good.at)
+	r := serve(t, func(c *Settings) { c.UpstreamTimeout, c.QueryTimeout = 3*time.Second, 3*time.Second }, silent.at, good.at)
 	for n, want := range []int{dns.RcodeServerFailure, dns.RcodeServerFailure, dns.RcodeSuccess} {
 		m := r.query(t, "udp", func(q *dns.Msg) { q.SetQuestion(fmt.Sprintf("host%d.example.net.", n), dns.TypeMX) })
 		if m.Rcode != want {
