@@ -25,6 +25,7 @@ type access struct {
 	router                    *link.Router // of the links that its contexts with IPv6 are
 	said                      link.Settings
 	anew                      bool // it says something else than before
+	disputed                  bool // some of its addresses are those of another network as well that is not apart
 	four, six, fixed4, fixed6 leases
 	leftRouted                []netip.Prefix // that were among Routed before, and have routes of terminals in them
 }
@@ -141,6 +142,7 @@ func (e *Engine) applyAPNs(s *Settings) error {
 	}
 	setBeside(e.vrfs, next)
 	e.apns, e.byName, e.anyName = next, names, -1
+	e.setDisputed()
 	if s.Default != "" {
 		e.anyName = int(names[nameKey(s.Default)])
 	}

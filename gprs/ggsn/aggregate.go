@@ -2,7 +2,11 @@
 
 package ggsn
 
-import "github.com/isthmus-net/isthmus/gprs/gtp"
+import (
+	"sync/atomic"
+
+	"github.com/isthmus-net/isthmus/gprs/gtp"
+)
 
 // aggregate are the rates of a terminal's contexts at one access point together, those of all its sessions
 // there but for contexts with a guaranteed rate (APN-AMBR, TS 29.060 section 7.7.98).
@@ -10,6 +14,7 @@ type aggregate struct {
 	up, down policer
 	asked    Rates // by its SGSNs, the last time
 	sessions int   // that share it
+	shared   int   // records of contexts that are: then programs spend from these rates, where Engine.shared has them
 }
 
 // The NSAPIs that contexts may have (TS 24.008 section 10.5.6.2).
@@ -63,6 +68,11 @@ func (e *Engine) policeAll(s *session) {
 	all, g := e.ambrOf(s), e.aggregates.at(s.aggregate)
 	g.up.setRate(all.Up, all.Up != 0)
 	g.down.setRate(all.Down, all.Down != 0)
+	if g.shared > 0 {
+		up, down := e.ratesOfAll(s.aggregate)
+		atomic.StoreUint64(&up.Cost, g.up.Cost)
+		atomic.StoreUint64(&down.Cost, g.down.Cost)
+	}
 }
 
 // joinAggregate has a session share the rates of another one of its terminal at its access point; if
@@ -103,30 +113,14 @@ func (e *Engine) leaveAggregate(s *session) {
 func (e *Engine) spent(s *session, up, down uint64) {
 	if s.aggregate != 0 {
 		g := e.aggregates.at(s.aggregate)
-		g.up.arrival, g.down.arrival = max(g.up.arrival, up), max(g.down.arrival, down)
+		g.up.Arrival, g.down.Arrival = max(g.up.Arrival, up), max(g.down.Arrival, down)
 	}
 }
 
-// together returns what a context's traffic counts for beside its own rates; nil: nothing.
-func (e *Engine) together(s *session, u *pdpContext) *aggregate {
+// together returns the rates that a context's traffic counts for beside its own; nil: none.
+func (e *Engine) together(s *session, u *pdpContext) (up, down *policer) {
 	if !u.aggregate || s.aggregate == 0 {
-		return nil
+		return nil, nil
 	}
-	return e.aggregates.at(s.aggregate)
-}
-
-// upward is the rate from the terminal; nil: none.
-func (g *aggregate) upward() *policer {
-	if g == nil {
-		return nil
-	}
-	return &g.up
-}
-
-// downward is that to it.
-func (g *aggregate) downward() *policer {
-	if g == nil {
-		return nil
-	}
-	return &g.down
+	return e.ratesOfAll(s.aggregate)
 }

@@ -67,7 +67,7 @@ func TestAMBROutlives(t *testing.T) {
 	one := w.openAs(1, profile(gtp.ClassBackground, 8640, 8640), nil)
 	two := w.another(1, "internet", func(m *gtp.CreateRequest) { m.AMBR = gtp.Some(gtp.AMBR{Up: 800, Down: 800}) })
 	w.both(one, two)
-	e, lost, err := Resume(w.e.settings, w.e.AppendState(nil), w.now, rand.NewChaCha8([32]byte{2}))
+	e, lost, err := resume(t, w.e.settings, w.e.AppendState(nil), w.now, rand.NewChaCha8([32]byte{2}))
 	if err != nil || lost != 0 {
 		t.Fatal(lost, err)
 	}

@@ -130,7 +130,7 @@ func (e *Engine) amend(r Ref, to *Amendment, c call) {
 	case !to.QoS.Present:
 	case s.version == gtp.V0:
 		was := e.conditionsOf(handle(r.Record))
-		e.grant(s, x, to.QoS.Value, 0)
+		e.grant(handle(r.Record), s, x, to.QoS.Value, 0)
 		e.recharge(handle(r.Record), was, c)
 		e.stats.Updated++
 		e.tell(c, ContextUpdated, handle(r.Record), 0)

@@ -216,7 +216,7 @@ func TestTerms(t *testing.T) {
 	var r gtp.CreateResponse
 	w.answer(w.authorize(a.Ticket, Grant{Terms: Terms{SessionLimit: 2 * time.Minute}}), &r)
 	w.tick(time.Minute)
-	e, lost, err := Resume(w.e.settings, w.e.AppendState(nil), w.now, bytes.NewReader(make([]byte, 4096)))
+	e, lost, err := resume(t, w.e.settings, w.e.AppendState(nil), w.now, bytes.NewReader(make([]byte, 4096)))
 	if err != nil || lost != 0 {
 		t.Fatal(lost, err)
 	}

@@ -185,7 +185,7 @@ func (e *Engine) changed(t *transaction, to *change, m *gtp.UpdateResponse) {
 		if !to.limits {
 			x.asked = x.qos
 		}
-		e.police(e.sessions.at(x.session), x)
+		e.police(to.context, e.sessions.at(x.session), x)
 	}
 	if m.TEIDData.Present && m.AddressUser.Present {
 		a := e.accessPoint(e.sessions.at(x.session))

@@ -218,7 +218,7 @@ func (e *Engine) addCreated(t *transaction, m *gtp.CreateRequest, sh handle, s *
 	}
 	x.chargingID = e.newChargingID()
 	e.askAMBR(s, m.AMBR)
-	e.grant(s, &x, m.QoS, m.CommonFlags.Value)
+	e.grant(0, s, &x, m.QoS, m.CommonFlags.Value)
 	h, _ := e.addContext(sh, s, &x)
 	e.limitVolume(h)
 	return h

@@ -266,7 +266,7 @@ func TestDelegationResumed(t *testing.T) {
 	p, _ := w.dhcp(c, dhcpRequest, 1, knowsExclude)
 	state := w.e.AppendState(nil)
 	s := w.e.settings
-	e, lost, err := Resume(s, state, w.now, rand.NewChaCha8([32]byte{2}))
+	e, lost, err := resume(t, s, state, w.now, rand.NewChaCha8([32]byte{2}))
 	if err != nil || lost != 0 {
 		t.Fatal(lost, err)
 	}
@@ -278,7 +278,7 @@ func TestDelegationResumed(t *testing.T) {
 		t.Errorf("%v is extended, want %v", got, p)
 	}
 	for n := range len(state) { // cut short anywhere it does no harm
-		if _, _, err := Resume(s, state[:n], w.now, rand.NewChaCha8([32]byte{2})); err != nil {
+		if _, _, err := resume(t, s, state[:n], w.now, rand.NewChaCha8([32]byte{2})); err != nil {
 			t.Fatal(n, err)
 		}
 	}
@@ -319,7 +319,7 @@ func TestDelegationLengths(t *testing.T) {
 	if err := w.e.Reconfigure(s, w.now, &w.out); err == nil {
 		t.Error("a pool that is used became one of another length")
 	}
-	if _, lost, err := Resume(s, w.e.AppendState(nil), w.now, rand.NewChaCha8([32]byte{2})); err != nil || lost != 1 {
+	if _, lost, err := resume(t, s, w.e.AppendState(nil), w.now, rand.NewChaCha8([32]byte{2})); err != nil || lost != 1 {
 		t.Errorf("after a restart: %d lost, %v", lost, err)
 	}
 }

@@ -107,13 +107,21 @@ func (e *Engine) down(c call, o origin, to handle, p []byte, mtu int) Reason {
 	a, u := e.accessPoint(s), e.contexts.at(x)
 	mtu = min(mtu, e.mtuOf(s))
 	// Of a packet that is too large its source is told, at whatever rate it comes.
-	if (len(p) <= mtu || p[0]>>4 == 4 && packet.Fragmentable(p)) && !u.down.pass(e.together(s, u).downward(), len(p), c) {
-		return OverRate
+	if len(p) <= mtu || p[0]>>4 == 4 && packet.Fragmentable(p) {
+		_, own := e.rates(x, u)
+		_, all := e.together(s, u)
+		if !u.down.pass(own, all, len(p), c) {
+			return OverRate
+		}
 	}
 	if a.MarkInner {
 		packet.SetDSCP(p, u.mark)
 	}
-	return e.fit(c, o, a, p, mtu, func(b []byte) { e.encapsulate(c, x, s, b) })
+	r := e.fit(c, o, a, p, mtu, func(b []byte) { e.encapsulate(c, x, s, b) })
+	if r == none {
+		e.enter(x, c)
+	}
+	return r
 }
 
 // fit sends a packet on by a link, in pieces if it is too large and may be cut. Of one that may
@@ -148,9 +156,8 @@ func (e *Engine) clamp(p []byte, mtu int) {
 // encapsulate sends a packet to a terminal as a G-PDU.
 func (e *Engine) encapsulate(c call, x handle, s *session, p []byte) {
 	u := e.contexts.at(x)
-	u.down.add(len(p))
+	e.carry(c, x, u, &u.down, len(p))
 	e.stats.Down.add(len(p))
-	e.carried(c, x, u)
 	addr := e.peers.at(u.user).addr
 	socket := Socket(userPath(s.version)).of(addr)
 	h := gtp.Header{Version: s.version, Type: gtp.TypeGPDU, TEID: u.peerTEID}

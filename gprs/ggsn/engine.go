@@ -86,6 +86,8 @@ type Engine struct {
 	icmpBucket, deletes                 ratelimit.Bucket
 	icmpSources                         *ratelimit.Fair
 
+	shared *Shared // where contexts are described for programs; nil: there are none
+
 	codec   gtp.Codec
 	scratch messages
 	stats   Stats
@@ -166,6 +168,7 @@ func (e *Engine) Reconfigure(s Settings, now time.Time, out *Output) error {
 		return err
 	}
 	c := e.begin(now, out)
+	e.forgetAll()
 	s.RestartCounter = e.settings.RestartCounter
 	e.dismissGuests()
 	err := e.apply(s)

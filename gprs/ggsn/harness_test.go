@@ -97,7 +97,7 @@ func testSettings() Settings {
 // world is an engine with SGSNs around it, in virtual time.
 type world struct {
 	testing.TB
-	e     *Engine
+	e     *sharedEngine
 	now   time.Time
 	out   Output
 	codec gtp.Codec
@@ -117,7 +117,7 @@ func newWorld(t testing.TB, change func(*Settings)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{TB: t, e: e, now: start, from: sgsn, port: 40000, seq: 100}
+	return &world{TB: t, e: share(t, e), now: start, from: sgsn, port: 40000, seq: 100}
 }
 
 // socket is the one for a port of this world's node.

@@ -161,6 +161,7 @@ func imsiOf(s *session) gtp.IMSI {
 
 func (e *Engine) describe(h handle) ContextInfo {
 	x := e.contexts.at(h)
+	e.collect(h, x)
 	s := e.sessions.at(x.session)
 	info := e.describeSession(s)
 	info.Record = uint32(h)

@@ -2,16 +2,16 @@
 
 package ggsn
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // policer keeps traffic below a rate by the generic cell rate algorithm (ITU-T I.371 annex A),
 // in its form of virtual scheduling. All that changes is one word, when the next packet would come if
-// all had come at the rate, so that a fast path may once spend from it by compare-and-swap.
+// all had come at the rate, so that a fast path may spend from it as well, by compare-and-swap.
 // The zero value lets everything pass.
-type policer struct {
-	arrival uint64 // nanoseconds since the engine's epoch
-	cost    uint64 // of one octet, in nanoseconds with costBits behind the point; 0: no limit
-}
+type policer = SharedRate
 
 const (
 	// costBits leave a cost at 10 Gbit/s right by 1 in 50,000, and that of 64 KiB at 1 kbit/s in
@@ -32,45 +32,53 @@ const (
 
 // setRate gives the policer a rate in kbit/s; limited tells whether there is one. What was spent
 // stays so.
-func (p *policer) setRate(rate uint32, limited bool) {
+func (p *SharedRate) setRate(rate uint32, limited bool) {
 	switch {
 	case !limited:
-		p.cost = 0
+		p.Cost = 0
 	case rate == 0:
-		p.cost = nothing
+		p.Cost = nothing
 	default:
-		p.cost = uint64(8*time.Millisecond) << costBits / uint64(rate)
+		p.Cost = uint64(8*time.Millisecond) << costBits / uint64(rate)
 	}
 }
 
 // rate returns the rate in kbit/s; 0: none, or that of no traffic.
-func (p *policer) rate() uint32 {
-	if p.cost == 0 || p.cost == nothing {
+func (p *SharedRate) rate() uint32 {
+	if p.Cost == 0 || p.Cost == nothing {
 		return 0
 	}
-	return uint32((uint64(8*time.Millisecond)<<costBits + p.cost/2) / p.cost)
+	return uint32((uint64(8*time.Millisecond)<<costBits + p.Cost/2) / p.Cost)
 }
 
 // slack is how far ahead of its time a packet may come: it passes whatever its size, so that
 // large ones do not wait behind small ones.
-func (p *policer) slack() uint64 {
-	one := p.cost * policedMTU >> costBits
+func (p *SharedRate) slack() uint64 {
+	one := p.Cost * policedMTU >> costBits
 	return max(policedAhead, 2*one) - one
 }
 
 // open reports whether a packet may pass.
-func (p *policer) open(now time.Duration) bool {
-	return p.cost == 0 || p.cost != nothing && p.arrival <= uint64(now)+p.slack()
+func (p *SharedRate) open(now time.Duration) bool {
+	return p.Cost == 0 || p.Cost != nothing && atomic.LoadUint64(&p.Arrival) <= uint64(now)+p.slack()
 }
 
 // take spends the octets of a packet, if it may pass.
-func (p *policer) take(octets int, now time.Duration) bool {
-	if p.cost == 0 {
+func (p *SharedRate) take(octets int, now time.Duration) bool {
+	switch p.Cost {
+	case 0:
 		return true
-	}
-	if !p.open(now) {
+	case nothing:
 		return false
 	}
-	p.arrival = max(p.arrival, uint64(now)) + p.cost*uint64(octets)>>costBits
-	return true
+	latest, cost := uint64(now)+p.slack(), p.Cost*uint64(octets)>>costBits
+	for {
+		was := atomic.LoadUint64(&p.Arrival)
+		if was > latest {
+			return false
+		}
+		if atomic.CompareAndSwapUint64(&p.Arrival, was, max(was, uint64(now))+cost) {
+			return true
+		}
+	}
 }

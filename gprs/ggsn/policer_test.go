@@ -43,7 +43,7 @@ func TestPolicedRate(t *testing.T) {
 
 func TestPolicerLimits(t *testing.T) {
 	var p policer
-	if !p.take(65535, 0) || p.arrival != 0 {
+	if !p.take(65535, 0) || p.Arrival != 0 {
 		t.Error("no limit stops a packet, or counts it")
 	}
 	p.setRate(0, true)
@@ -55,7 +55,7 @@ func TestPolicerLimits(t *testing.T) {
 		t.Error("65535 octets at 1 kbit/s do not take 524 s")
 	}
 	p.setRate(1000, true)
-	if p.arrival == 0 {
+	if p.Arrival == 0 {
 		t.Error("another rate forgets what was spent")
 	}
 }
@@ -75,7 +75,7 @@ func BenchmarkPolicer(b *testing.B) {
 			c := call{at: time.Hour}
 			for b.Loop() {
 				c.at += 1000
-				if !w.pass(&all, 64, c) {
+				if !w.pass(&w.policer, &all, 64, c) {
 					b.Fatal("dropped below the rate")
 				}
 			}

@@ -102,11 +102,11 @@ func within(r, most gtp.BitRate) gtp.BitRate {
 
 // grant gives a context the profile that was asked for, within its limits, or a better one where its SGSN can
 // have that. One that must not be negotiated (TS 29.060 section 7.7.48) stays as it is, and is held to the
-// limits all the same.
-func (e *Engine) grant(s *session, u *pdpContext, asked gtp.QoS, flags gtp.CommonFlags) {
+// limits all the same. x is 0 of a context that is yet to be.
+func (e *Engine) grant(x handle, s *session, u *pdpContext, asked gtp.QoS, flags gtp.CommonFlags) {
 	u.asked, u.fixed, u.upgrade = asked, flags&gtp.FlagNoQoSNegotiation != 0, flags&gtp.FlagUpgradeQoS != 0
 	u.qos = e.grantable(s, u)
-	e.police(s, u)
+	e.police(x, s, u)
 }
 
 // grantable is the profile that a context has by the limits of today.
@@ -119,7 +119,8 @@ func (e *Engine) grantable(s *session, u *pdpContext) gtp.QoS {
 
 // police has a context held to its limits, and to what it was granted within them. Where there is
 // no limit, nothing is counted.
-func (e *Engine) police(s *session, u *pdpContext) {
+func (e *Engine) police(x handle, s *session, u *pdpContext) {
+	e.forget(x)
 	p, most := u.qos.Profile(), e.limitsOf(s)
 	up, down := p.MaxUp, p.MaxDown
 	if u.qos.Len() < release99 {
@@ -146,9 +147,9 @@ func (w *way) police(granted gtp.BitRate, most uint32) {
 }
 
 // pass reports whether a packet is within the rate of a context and, if it counts there, within that of
-// all of its terminal together.
-func (w *way) pass(all *policer, octets int, c call) bool {
-	if all != nil && !all.open(c.at) || !w.take(octets, c.at) {
+// all of its terminal together: own is the first of these, where it is spent from now.
+func (w *way) pass(own, all *policer, octets int, c call) bool {
+	if all != nil && !all.open(c.at) || !own.take(octets, c.at) {
 		w.over++
 		return false
 	}
@@ -165,7 +166,7 @@ func (e *Engine) requalify(c call) {
 	for h := handle(1); h <= e.sessions.last; h++ {
 		s := e.sessions.at(h)
 		for x := s.first; x != 0; x = e.contexts.at(x).next {
-			e.police(s, e.contexts.at(x))
+			e.police(x, s, e.contexts.at(x))
 		}
 		if to, waiting := e.changes[h]; waiting {
 			to.again = true

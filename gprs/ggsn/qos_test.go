@@ -135,7 +135,7 @@ func TestUpgraded(t *testing.T) {
 		if got, want := w.second(c, false), int(tt.want)*12/80; got < want-2 || got > want+2 {
 			t.Errorf("%s: %d passed, want %d", tt.name, got, want)
 		}
-		e, lost, err := Resume(w.e.settings, w.e.AppendState(nil), w.now, rand.NewChaCha8([32]byte{2}))
+		e, lost, err := resume(t, w.e.settings, w.e.AppendState(nil), w.now, rand.NewChaCha8([32]byte{2}))
 		if err != nil || lost != 0 {
 			t.Fatal(lost, err)
 		}
@@ -300,7 +300,7 @@ func TestRatesResumed(t *testing.T) {
 	c := w.openAs(1, profile(gtp.ClassBackground, 8640, 8640), nil)
 	w.second(c, false)
 	w.second(c, true)
-	e, lost, err := Resume(w.e.settings, w.e.AppendState(nil), w.now, rand.NewChaCha8([32]byte{2}))
+	e, lost, err := resume(t, w.e.settings, w.e.AppendState(nil), w.now, rand.NewChaCha8([32]byte{2}))
 	if err != nil || lost != 0 {
 		t.Fatal(lost, err)
 	}

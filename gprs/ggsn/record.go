@@ -72,6 +72,9 @@ func (e *Engine) recharge(x handle, was Conditions, c call) {
 
 // endContainer ends the open container of a context, and the record with it where that has as many as it may.
 func (e *Engine) endContainer(x handle, of Conditions, why Changes, c call) {
+	if e.isFull(x) {
+		e.closeRecord(x, of, CloseVolume, c)
+	}
 	r := e.addContainer(x, of, why, c)
 	most := &e.accessPoint(e.sessions.at(e.contexts.at(x).session)).Charging
 	switch {
@@ -83,6 +86,7 @@ func (e *Engine) endContainer(x handle, of Conditions, why Changes, c call) {
 }
 
 func (e *Engine) addContainer(x handle, of Conditions, why Changes, c call) *charging {
+	e.collect(x, e.contexts.at(x))
 	r, now := e.recordOf(x), e.contexts.at(x).counted()
 	r.ended = append(r.ended, Container{of, now.Up.minus(r.since.Up), now.Down.minus(r.since.Down), why, c.now})
 	r.since = now
@@ -92,8 +96,27 @@ func (e *Engine) addContainer(x handle, of Conditions, why Changes, c call) *cha
 
 // endRecord closes the record of a context, with what is in its open container.
 func (e *Engine) endRecord(x handle, why Closing, c call) *Record {
-	e.addContainer(x, e.conditionsOf(x), ChangeClosure, c)
+	e.closeFull(x, c)
+	return e.closeRecord(x, e.conditionsOf(x), why, c)
+}
+
+func (e *Engine) closeRecord(x handle, of Conditions, why Closing, c call) *Record {
+	e.addContainer(x, of, ChangeClosure, c)
 	return e.tellRecord(x, why, c)
+}
+
+// isFull reports whether the record of a context is, by what programs have carried as well.
+func (e *Engine) isFull(x handle) bool {
+	u := e.contexts.at(x)
+	e.collect(x, u)
+	return u.left() == 0
+}
+
+// closeFull closes the record of a context that is full.
+func (e *Engine) closeFull(x handle, c call) {
+	if e.isFull(x) {
+		e.closeRecord(x, e.conditionsOf(x), CloseVolume, c)
+	}
 }
 
 // tellRecord tells of the record of a context whose containers are closed, and opens the next one.
@@ -136,6 +159,7 @@ func sgsnsOf(list []Container) (all []netip.Addr) {
 
 // limitVolume sets with how many octets of a context its record is full.
 func (e *Engine) limitVolume(x handle) {
+	e.forget(x)
 	u := e.contexts.at(x)
 	u.full = 0
 	if most := e.accessPoint(e.sessions.at(u.session)).Charging.Volume; most > 0 && e.charges(u.session) {
@@ -144,16 +168,23 @@ func (e *Engine) limitVolume(x handle) {
 	}
 }
 
-// carried closes the record of a context that is full.
-func (e *Engine) carried(c call, x handle, u *pdpContext) {
-	if u.full > 0 && u.up.Octets+u.down.Octets >= u.full {
-		e.endRecord(x, CloseVolume, c)
+// carry counts a packet, and closes the record of its context if that is full.
+func (e *Engine) carry(c call, x handle, u *pdpContext, w *way, octets int) {
+	if u.full == 0 {
+		w.add(octets)
+		return
 	}
+	e.closeFull(x, c) // by what programs have carried
+	w.add(octets)
+	e.closeFull(x, c)
 }
 
 // limitRecords applies the limits of today to the records of a session.
 func (e *Engine) limitRecords(h handle, s *session, c call) {
 	for x := s.first; x != 0; x = e.contexts.at(x).next {
+		if e.charges(h) {
+			e.closeFull(x, c)
+		}
 		e.limitVolume(x)
 	}
 	// Of a tariff that has passed containers are to be ended first.
@@ -192,6 +223,7 @@ func (e *Engine) recordsDue(h handle, s *session, c call) {
 	tariff := of.tariffPassed(c)
 	of.tariff = most.nextTariff(c.now)
 	for x := s.first; x != 0; x = e.contexts.at(x).next {
+		e.closeFull(x, c)
 		if tariff {
 			e.endContainer(x, e.conditionsOf(x), ChangeTariff, c)
 		}

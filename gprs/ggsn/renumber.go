@@ -109,6 +109,9 @@ func (e *Engine) renumber(h handle, s *session, c call) {
 	}
 	a, before := e.accessPoint(s), e.stats.Renumbered
 	if a.retired(s.prefix, s.marked(markStatic6)) {
+		for x := s.first; x != 0; x = e.contexts.at(x).next {
+			e.withdraw(x) // it is found by another prefix from now on
+		}
 		s.prefix = e.successor(h, s, s.prefix, a.morePrefixes(s), c)
 	}
 	more := e.furtherOf(s)

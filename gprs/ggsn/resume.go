@@ -101,6 +101,7 @@ func (r *resuming) all() (lost int) {
 		}
 		a.leftRouted = leavingRouted(r.vrfs[a.VRF], a.leftRouted, a.Routed)
 	}
+	r.setDisputed()
 	r.admitGuests(r.call)
 	return max(0, int(h.Contexts)-r.contexts.used())
 }
@@ -260,7 +261,7 @@ func (r *resuming) session() bool {
 		r.adoptDelegations(sh, added, delegated)
 		for i := range list {
 			x, u := r.addContext(sh, added, &list[i])
-			r.police(added, u)
+			r.police(x, added, u)
 			r.setFilters(x, templates[i])
 			if records[i] != nil {
 				r.records[x] = records[i]
@@ -290,7 +291,7 @@ func (r *resuming) context(u *pdpContext, f *filters, of **charging) (ok bool) {
 	*u = pdpContext{
 		user: user, teid: in.TEID, peerTEID: in.PeerTEID, chargingID: in.ChargingID, lastSeen: in.LastSeen,
 		createdAt: time.Duration(in.Created),
-		up:        way{policer{arrival: in.Arrival[0]}, in.Up, in.Over[0]}, down: way{policer{arrival: in.Arrival[1]}, in.Down, in.Over[1]},
+		up:        way{policer{Arrival: in.Arrival[0]}, in.Up, in.Over[0]}, down: way{policer{Arrival: in.Arrival[1]}, in.Down, in.Over[1]},
 		hash: in.Hash, sequence: in.Sequence, port: in.Port, sent: in.Sent, nsapi: in.NSAPI, qos: qos, asked: asked,
 		fixed: in.Flags&storedFixed != 0, upgrade: in.Flags&storedUpgrade != 0,
 	}

@@ -182,6 +182,7 @@ func TestResumeLabels(t *testing.T) {
 	_, r := w.createV0(gtp.MakeTID(testIMSI(3), 5), "internet", gtp.PDPTypeIPv4)
 	// As chance may have it: the one of the user plane, the other of the control plane.
 	x, s := w.e.byTEID[c.TEIDData.Value], w.e.byControl[d.TEIDControl.Value]
+	w.e.withdraw(x)
 	delete(w.e.byTEID, c.TEIDData.Value)
 	delete(w.e.byControl, d.TEIDControl.Value)
 	w.e.contexts.at(x).teid, w.e.byTEID[r.TEIDData.Value] = r.TEIDData.Value, x

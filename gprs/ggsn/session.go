@@ -75,6 +75,8 @@ type pdpContext struct {
 	peerTEID   uint32
 	chargingID uint32
 	lastSeen   uint32 // seconds since the epoch
+	sharing    sharing
+	refused    uint16 // with sharingRefused: when, in the low bits of seconds since the epoch
 	createdAt  time.Duration
 	up, down   way
 	full       uint64 // octets with which its charging record is closed; 0: any
@@ -151,6 +153,7 @@ func (e *Engine) addContext(sh handle, s *session, made *pdpContext) (handle, *p
 			last = e.contexts.at(last.next)
 		}
 		last.next = h
+		e.forget(s.first)
 	}
 	e.contextsOf(s.marks)[tidOf(s, c.nsapi)] = h
 	e.byCharging[c.chargingID] = h
@@ -167,6 +170,7 @@ func (e *Engine) addContext(sh handle, s *session, made *pdpContext) (handle, *p
 func (e *Engine) end(h handle, why End, c call) {
 	x := e.contexts.at(h)
 	sh, s := x.session, e.sessions.at(x.session)
+	e.withdraw(h)
 	e.tell(c, ContextDeleted, h, why)
 	e.lastRecord(h, why, c)
 	e.stats.Ended[why]++
@@ -331,6 +335,7 @@ func (e *Engine) linkUser(h handle, c *pdpContext) {
 }
 
 func (e *Engine) unlinkUser(h handle, c *pdpContext) {
+	e.forget(h)
 	p := e.peers.at(c.user)
 	if c.userPrev != 0 {
 		e.contexts.at(c.userPrev).userNext = c.userNext

@@ -66,5 +66,15 @@ type SharedAggregate struct{ Up, Down SharedRate }
 // Epoch is the time from which the engine counts: that of SharedRate.Arrival and SharedContext.Seen.
 func (e *Engine) Epoch() time.Time { return e.epoch }
 
-// Share has programs carry plain packets by records in s, until they are shared by another, or by none if s is nil.
-func (e *Engine) Share(s *Shared) {}
+// Share has programs carry plain packets by records in s from now on. With those of another one before, or of one if s
+// is nil, it is over: what programs have counted there is taken over, and all its records are even. Its index is left
+// as it is, and so is not to be used again. The memory of s is zero.
+func (e *Engine) Share(s *Shared) {
+	for h := handle(1); h <= e.contexts.last && e.shared != nil; h++ {
+		e.forget(h)
+		u := e.contexts.at(h)
+		e.collect(h, u)
+		u.sharing = sharingNone
+	}
+	e.shared = s
+}

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/gtp"
@@ -246,8 +247,8 @@ func (e *Engine) appendSession(b []byte, n handle, s *session, index map[handle]
 		r.Marks, r.Why = r.Marks|markEnding, e.requests.at(s.request).why
 	}
 	if s.aggregate != 0 {
-		g := e.aggregates.at(s.aggregate)
-		r.Up, r.Down = g.up.arrival, g.down.arrival
+		up, down := e.ratesOfAll(s.aggregate)
+		r.Up, r.Down = atomic.LoadUint64(&up.Arrival), atomic.LoadUint64(&down.Arrival)
 	}
 	r.MSISDNLen = uint8(copy(r.MSISDN[:], s.msisdn.Octets()))
 	for x := s.first; x != 0; x = e.contexts.at(x).next {
@@ -271,12 +272,14 @@ func (e *Engine) appendSession(b []byte, n handle, s *session, index map[handle]
 
 func (e *Engine) appendContext(b []byte, x handle, index map[handle]uint32) []byte {
 	u := e.contexts.at(x)
+	e.collect(x, u)
+	up, down := e.rates(x, u)
 	r := storedContext{
 		User: index[u.user], TEID: u.teid, PeerTEID: u.peerTEID, ChargingID: u.chargingID,
 		LastSeen: u.lastSeen, Created: int64(u.createdAt), Up: u.up.Traffic, Down: u.down.Traffic,
 		Hash: u.hash, Sequence: u.sequence, Port: u.port, Sent: u.sent, NSAPI: u.nsapi, QoSLen: uint8(u.qos.Len()),
 		AskedLen: uint8(u.asked.Len()), Flags: storedFlags(u),
-		Over: [2]uint64{u.up.over, u.down.over}, Arrival: [2]uint64{u.up.arrival, u.down.arrival},
+		Over: [2]uint64{u.up.over, u.down.over}, Arrival: [2]uint64{atomic.LoadUint64(&up.Arrival), atomic.LoadUint64(&down.Arrival)},
 	}
 	copy(r.QoS[:], u.qos.Octets())
 	copy(r.Asked[:], u.asked.Octets())

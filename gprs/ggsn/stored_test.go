@@ -14,7 +14,7 @@ import (
 // succeed has another engine take over.
 func (w *world) succeed(s Settings, state []byte) int {
 	w.Helper()
-	e, lost, err := Resume(s, state, w.now, rand.NewChaCha8([32]byte{2}))
+	e, lost, err := resume(w.TB, s, state, w.now, rand.NewChaCha8([32]byte{2}))
 	if err != nil {
 		w.Fatal(err)
 	}

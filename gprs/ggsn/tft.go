@@ -111,6 +111,7 @@ func (e *Engine) precedenceTaken(s *session, x handle, next filters) bool {
 
 // setFilters gives a context its filters.
 func (e *Engine) setFilters(x handle, f filters) {
+	e.forget(x)
 	e.contexts.at(x).filtered = len(f) > 0
 	if len(f) > 0 {
 		e.filters[x] = f

@@ -84,7 +84,7 @@ func seconds(n uint32) time.Duration { return time.Duration(n) * time.Second }
 // lastSeen is when the terminal sent a packet last, by any context, or got its last context, in seconds.
 func (e *Engine) lastSeen(s *session) (last uint32) {
 	for h := s.first; h != 0; h = e.contexts.at(h).next {
-		last = max(last, e.contexts.at(h).lastSeen)
+		last = max(last, e.seenLast(h, e.contexts.at(h)))
 	}
 	return last
 }

@@ -114,7 +114,7 @@ func (e *Engine) applyUpdate(t *transaction, m *gtp.UpdateRequest, x handle, s *
 	e.moveUser(x, c, user, m.TEIDData.Value)
 	e.askAMBR(s, m.AMBR)
 	e.movedTo(c.session, &Origin{RAT: m.RATType, Network: networkOf(m.RAI), Location: m.Location, TimeZone: m.TimeZone})
-	e.grant(s, c, m.QoS.Value, m.CommonFlags.Value)
+	e.grant(x, s, c, m.QoS.Value, m.CommonFlags.Value)
 	if m.TFT.Present {
 		e.setFilters(x, asked)
 	} else if s.version == gtp.V0 {
@@ -159,6 +159,7 @@ func (e *Engine) changeVersion(h handle, s *session, version gtp.Version) {
 	old := s.version
 	delete(e.changes, h) // version 0 has no request for one
 	for x := s.first; x != 0; x = e.contexts.at(x).next {
+		e.withdraw(x) // it is found by another TEID, or by none
 		c := e.contexts.at(x)
 		e.moved.add(e, x, old)
 		e.ended.add(endedOf(old, tidOf(s, c.nsapi), c.teid, uint16(c.teid)), e.at)

@@ -195,14 +195,15 @@ func (e *Engine) link(s *session) link.Link {
 // seen counts a packet of the terminal, for its accounts and for all of them alike, whatever becomes of it.
 func (e *Engine) seen(c call, x handle, u *pdpContext, octets int) {
 	u.lastSeen = c.seconds()
-	u.up.add(octets)
+	e.carry(c, x, u, &u.up, octets)
 	e.stats.Up.add(octets)
-	e.carried(c, x, u)
 }
 
 // maySend reports whether the terminal may send so much now, and counts what it may.
 func (e *Engine) maySend(c call, x handle, u *pdpContext, s *session, octets int) bool {
-	if !u.up.pass(e.together(s, u).upward(), octets, c) {
+	own, _ := e.rates(x, u)
+	all, _ := e.together(s, u)
+	if !u.up.pass(own, all, octets, c) {
 		return false
 	}
 	e.seen(c, x, u, octets)
@@ -233,7 +234,11 @@ func (e *Engine) forward(c call, o origin, s *session, p []byte, to handle, insi
 	if a.MarkInner {
 		packet.SetDSCP(p, e.contexts.at(o.context).mark)
 	}
-	return e.fit(c, o, a, p, e.mtuOf(s), func(b []byte) { c.out.sendIP(a.VRF, b) })
+	r := e.fit(c, o, a, p, e.mtuOf(s), func(b []byte) { c.out.sendIP(a.VRF, b) })
+	if r == none {
+		e.enter(o.context, c)
+	}
+	return r
 }
 
 // between returns what becomes of packets from a terminal of one access point for one of
