@@ -108,6 +108,9 @@ func (e *Engine) down(c call, o origin, to handle, p []byte, mtu int) Reason {
 	mtu = min(mtu, e.mtuOf(s))
 	// Of a packet that is too large its source is told, at whatever rate it comes.
 	if len(p) <= mtu || p[0]>>4 == 4 && packet.Fragmentable(p) {
+		if u.full > 0 {
+			e.closeFull(x, c)
+		}
 		_, own := e.rates(x, u)
 		_, all := e.together(s, u)
 		if !u.down.pass(own, all, len(p), c) {

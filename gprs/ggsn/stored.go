@@ -128,10 +128,14 @@ type storedLease struct {
 }
 
 // Settle ends what no successor takes over, for a node that stops, before [Engine.AppendState]: sessions that are to
-// go without a word to their SGSN, and those that it has been asked to delete since their access point is gone.
+// go without a word to their SGSN, and those that it has been asked to delete since their access point is gone. It
+// closes charging records that programs have filled, for a successor may have other limits.
 func (e *Engine) Settle(now time.Time, out *Output) {
 	c := e.begin(now, out)
 	e.release(e.toRelease, c)
+	for h := handle(1); h <= e.contexts.last; h++ {
+		e.closeFull(h, c)
+	}
 	for h := handle(1); h <= e.sessions.last; h++ {
 		if s := e.sessions.at(h); s.first != 0 && e.leaves(s) {
 			e.endSession(h, e.requests.at(s.request).why, c)

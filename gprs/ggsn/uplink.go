@@ -201,6 +201,9 @@ func (e *Engine) seen(c call, x handle, u *pdpContext, octets int) {
 
 // maySend reports whether the terminal may send so much now, and counts what it may.
 func (e *Engine) maySend(c call, x handle, u *pdpContext, s *session, octets int) bool {
+	if u.full > 0 {
+		e.closeFull(x, c) // by what programs have carried: what is dropped now is not of that
+	}
 	own, _ := e.rates(x, u)
 	all, _ := e.together(s, u)
 	if !u.up.pass(own, all, octets, c) {
