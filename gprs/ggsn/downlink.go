@@ -121,7 +121,7 @@ func (e *Engine) down(c call, o origin, to handle, p []byte, mtu int) Reason {
 		packet.SetDSCP(p, u.mark)
 	}
 	r := e.fit(c, o, a, p, mtu, func(b []byte) { e.encapsulate(c, x, s, b) })
-	if r == none {
+	if r == none && e.shared != nil {
 		e.enter(x, c)
 	}
 	return r

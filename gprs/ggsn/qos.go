@@ -149,6 +149,11 @@ func (w *way) police(granted gtp.BitRate, most uint32) {
 // pass reports whether a packet is within the rate of a context and, if it counts there, within that of
 // all of its terminal together: own is the first of these, where it is spent from now.
 func (w *way) pass(own, all *policer, octets int, c call) bool {
+	return own.Cost == 0 && all == nil || w.spend(own, all, octets, c)
+}
+
+// spend is it where there is a rate.
+func (w *way) spend(own, all *policer, octets int, c call) bool {
 	if all != nil && !all.open(c.at) || !own.take(octets, c.at) {
 		w.over++
 		return false

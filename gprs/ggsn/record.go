@@ -170,13 +170,12 @@ func (e *Engine) limitVolume(x handle) {
 
 // carry counts a packet, and closes the record of its context if that is full.
 func (e *Engine) carry(c call, x handle, u *pdpContext, w *way, octets int) {
-	if u.full == 0 {
-		w.add(octets)
-		return
+	if u.full > 0 {
+		e.closeFull(x, c) // by what programs have carried
 	}
-	e.closeFull(x, c) // by what programs have carried
-	w.add(octets)
-	e.closeFull(x, c)
+	if w.add(octets); u.full > 0 {
+		e.closeFull(x, c)
+	}
 }
 
 // limitRecords applies the limits of today to the records of a session.

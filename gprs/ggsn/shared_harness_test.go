@@ -70,7 +70,7 @@ func (s *sharedEngine) called() {
 }
 
 func (s *sharedEngine) enterAll() {
-	for h := handle(1); h <= s.contexts.last && !s.lazy; h++ {
+	for h := handle(1); h <= s.contexts.last && !s.lazy && s.shared != nil; h++ {
 		if s.contexts.at(h).session != 0 {
 			s.enter(h, call{at: s.at})
 		}
@@ -109,6 +109,9 @@ func (s *sharedEngine) checkContext(h handle, open map[handle]int) int {
 	if odd := r.State&1 != 0; odd != (u.sharing == sharingOpen) {
 		s.t.Errorf("context %d has state %d and is shared as %d", h, r.State, u.sharing)
 	}
+	if u.sharing >= sharingEntered {
+		s.checkKeys(h, r)
+	}
 	if r.State&1 == 0 {
 		return min(1, int(u.sharing/sharingEntered))
 	}
@@ -127,6 +130,18 @@ func (s *sharedEngine) checkContext(h handle, open map[handle]int) int {
 		open[handle(r.Aggregate)]++
 	}
 	return 1
+}
+
+// checkKeys wants a context that was entered to be found by the keys that it has now.
+func (s *sharedEngine) checkKeys(h handle, r *SharedContext) {
+	s.t.Helper()
+	u := s.contexts.at(h)
+	of := s.sessions.at(u.session)
+	n, has := uint32(h), of.has
+	if of.version != gtp.V1 || s.index.teids[wire32(u.teid)] != n ||
+		has.has(TypeIPv4) && s.index.fours[wire32(of.address)] != n || has.has(TypeIPv6) && s.index.sixes[wire64(of.prefix)] != n {
+		s.t.Errorf("context %d is entered by other keys than it has", h)
+	}
 }
 
 // described is what a record says of its context, without what programs change.

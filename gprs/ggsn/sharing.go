@@ -27,12 +27,9 @@ const enterAgain = 10
 // noLimit is [SharedContext].Left of a context that may carry any volume.
 const noLimit = math.MaxUint64
 
-// enter has programs carry packets of a context, if it may be shared. A packet of it has passed, so that one which has
+// enter has programs, if there are any, carry packets of a context, if it may be shared. A packet of it has passed, so that one which has
 // none costs nothing.
 func (e *Engine) enter(x handle, c call) {
-	if e.shared == nil {
-		return
-	}
 	u := e.contexts.at(x)
 	if u.sharing == sharingOpen || u.sharing == sharingRefused && uint16(c.seconds())-u.refused < enterAgain {
 		return

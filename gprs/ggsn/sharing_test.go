@@ -231,3 +231,42 @@ func TestSharedAtOnce(t *testing.T) {
 		t.Errorf("programs have carried %d and %d, and dropped %d", ups.Load(), downs.Load(), overs.Load())
 	}
 }
+
+// TestSharedForgets: each part of what a record says makes it even by itself, whatever else changes with it.
+func TestSharedForgets(t *testing.T) {
+	for name, change := range map[string]func(e *Engine, x handle, u *pdpContext, s *session){
+		"user plane":     func(e *Engine, x handle, u *pdpContext, _ *session) { e.moveUser(x, u, u.user, 0x7777) },
+		"filters":        func(e *Engine, x handle, _ *pdpContext, _ *session) { e.setFilters(x, filters{portFilter(1, 1, 1)}) },
+		"rates":          func(e *Engine, x handle, u *pdpContext, s *session) { e.police(x, s, u) },
+		"charging limit": func(e *Engine, x handle, _ *pdpContext, _ *session) { e.limitVolume(x) },
+		"settings":       func(e *Engine, _ handle, _ *pdpContext, _ *session) { e.forgetAll() },
+		"version":        func(e *Engine, _ handle, u *pdpContext, s *session) { e.changeVersion(u.session, s, gtp.V0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			c := w.open(1, "dual", gtp.PDPTypeIPv4v6)
+			e, x := w.e.Engine, w.e.byTEID[c.TEIDData.Value]
+			u := e.contexts.at(x)
+			if change(e, x, u, e.sessions.at(u.session)); u.sharing == sharingOpen || e.shared.Contexts[x].State&1 != 0 {
+				t.Error("programs go on by the record")
+			}
+			w.e.checkShared()
+		})
+	}
+}
+
+// TestSharedLate: what a program counts that has begun before its context ended is not of the next one with the number.
+func TestSharedLate(t *testing.T) {
+	w := newWorld(t, nil)
+	c := w.open(1, "internet", gtp.PDPTypeIPv4)
+	r := w.shares(c)
+	w.remove(c.TEIDControl.Value, 5, true)
+	r.Up.Packets, r.Up.Octets, r.Down.Over, r.Seen = 1, 100, 1, 1000
+	d := w.open(2, "internet", gtp.PDPTypeIPv4)
+	if w.shares(d) != r {
+		t.Fatal("it has another number")
+	}
+	if x := w.only(); x.Up != (Traffic{}) || x.OverDown != 0 || !x.LastSeen.Equal(w.now) {
+		t.Errorf("%v, %d above the rate, last seen %v", x.Up, x.OverDown, x.LastSeen)
+	}
+}

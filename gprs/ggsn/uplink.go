@@ -238,7 +238,7 @@ func (e *Engine) forward(c call, o origin, s *session, p []byte, to handle, insi
 		packet.SetDSCP(p, e.contexts.at(o.context).mark)
 	}
 	r := e.fit(c, o, a, p, e.mtuOf(s), func(b []byte) { c.out.sendIP(a.VRF, b) })
-	if r == none {
+	if r == none && e.shared != nil {
 		e.enter(o.context, c)
 	}
 	return r
