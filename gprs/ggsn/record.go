@@ -85,8 +85,8 @@ func (e *Engine) endContainer(x handle, of Conditions, why Changes, c call) {
 	}
 }
 
+// addContainer ends the open container of a context, of which it is known what programs have carried.
 func (e *Engine) addContainer(x handle, of Conditions, why Changes, c call) *charging {
-	e.collect(x, e.contexts.at(x))
 	r, now := e.recordOf(x), e.contexts.at(x).counted()
 	r.ended = append(r.ended, Container{of, now.Up.minus(r.since.Up), now.Down.minus(r.since.Down), why, c.now})
 	r.since = now

@@ -270,3 +270,16 @@ func TestSharedLate(t *testing.T) {
 		t.Errorf("%v, %d above the rate, last seen %v", x.Up, x.OverDown, x.LastSeen)
 	}
 }
+
+// TestSharedStored: what is stored has what programs have carried by then, and another engine goes on from there.
+func TestSharedStored(t *testing.T) {
+	w := newWorld(t, nil)
+	c := w.open(1, "internet", gtp.PDPTypeIPv4)
+	w.now = w.now.Add(5 * time.Second)
+	by := &program{w.e.shared, w.e.Epoch()}
+	by.up(c.TEIDData.Value, sgsn, udp4(c.four(), server, 64, 10), w.now)
+	w.succeed(testSettings(), w.e.AppendState(nil))
+	if x := w.only(); x.Up != (Traffic{1, 38}) || !x.LastSeen.Equal(w.now) {
+		t.Errorf("%v, last seen %v", x.Up, x.LastSeen)
+	}
+}
