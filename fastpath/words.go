@@ -65,3 +65,11 @@ func Monotonic() time.Duration {
 	}
 	return time.Duration(ts.Nano())
 }
+
+// Byte is a truth value as programs have it: 0 or 1.
+func Byte(b bool) uint8 {
+	if b {
+		return 1
+	}
+	return 0
+}

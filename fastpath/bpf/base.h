@@ -39,6 +39,9 @@ enum hook {
 #define DEVICE_WHOLE 4   /* takes TCP segments out of a tunnel before they are cut */
 #define DEVICE_PARTIAL 8 /* its frames may come from a local sender, checksums unfinished */
 
+/* Which devices this hook redirects to. */
+#define HOOK_DEVICE(hook) ((hook) == HOOK_XDP ? DEVICE_FRAMES : DEVICE_PACKETS)
+
 /* A device that the programs serve, in the slot of its index modulo the slots. */
 struct device {
 	u32 ifindex; /* 0: none */

@@ -32,6 +32,17 @@ INLINE u64 packet_sum(const struct ip6 *p)
 	return (u64)U32_AT(p, 0) + U16_AT(p, 6) + (0xffff - ((u64)p->next << 8));
 }
 
+/* Whether the sum of a whole packet can be told from its header. */
+INLINE u16 is_sum_known(const struct ip6 *p)
+{
+	if (p->next == PROTO_UDP) {
+		/* A checksum of none covers nothing, a shorter length not all. */
+		u32 tail = U32_AT(p + 1, 4);
+		return (u16)tail == p->length && tail >> 16;
+	}
+	return is_summed(p->next);
+}
+
 /* The pseudo-header of UDP over IPv4; length in network order. */
 INLINE u64 pseudo4(be32 source, be32 destination, be16 length)
 {
@@ -53,6 +64,13 @@ INLINE be16 header_checksum(const struct tunnel *t)
 {
 	u64 sum = (u64)U32_AT(t, 0) + U32_AT(t, 4) + U32_AT(t, 8) + U32_AT(t, 12) + U32_AT(t, 16);
 	return ~fold(sum);
+}
+
+/* Whether the checksum of an IPv4 header without options is right. */
+INLINE int is_sound4(const struct ip4 *p)
+{
+	u64 sum = (u64)U32_AT(p, 0) + U32_AT(p, 4) + U32_AT(p, 8) + U32_AT(p, 12) + U32_AT(p, 16);
+	return fold(sum) == 0xffff;
 }
 
 /* The checksum that a field of UDP holds: none is 0, so 0 is sent as its twin. */

@@ -17,6 +17,23 @@ struct ethernet {
 	be16 type;
 };
 
+/* IPv4 without options. */
+struct ip4 {
+	u8 version; /* and header length */
+	u8 tos;
+	be16 length;
+	be16 id;
+	be16 fragment;
+	u8 ttl;
+	u8 protocol;
+	be16 checksum;
+	be32 source;
+	be32 destination;
+};
+
+#define IPV4_DF TO_BE16(0x4000)
+#define IPV4_FRAGMENT TO_BE16(0x3fff)
+
 /* IPv4 without options, then UDP. */
 struct tunnel {
 	u8 version; /* and header length */
@@ -50,6 +67,14 @@ struct ip6 {
 #define U32_AT(p, offset) (*(u32 *)((void *)(p) + (offset)))
 #define U64_AT(p, offset) (*(u64 *)((void *)(p) + (offset)))
 
+/* Stores an Ethernet header; 14 bytes at data are in front of the end. */
+INLINE void store_ethernet(void *data, u64 mac0, u32 mac1, u16 type)
+{
+	U64_AT(data, 0) = mac0;
+	U32_AT(data, 8) = mac1;
+	U16_AT(data, 12) = type;
+}
+
 /*
  * The length of a frame. It is taken in 64 bits and not in fewer, since pointers to
  * packets may not be cut.
@@ -79,6 +104,17 @@ INLINE int is_host(const u32 *a)
 	u32 first = a[0] & 0xff, second = a[0] >> 8 & 0xff;
 	return first != 0xff && !(first == 0xfe && second & 0x80) && (a[0] | a[1]) != 0 &&
 	       !(a[0] == TO_BE32(0x01000000) && a[1] == TO_BE32(1));
+}
+
+/*
+ * Whether no forwarded packet may have an address (internal/special). Of 192.0.0.0/24 the
+ * engine knows what may pass.
+ */
+INLINE int is_illegal4(be32 a)
+{
+	u32 first = a & 0xff;
+	return first == 0 || first == 127 || first >= 224 || (u16)a == TO_BE16(169 << 8 | 254) ||
+	       (a & 0xffffff) == TO_BE32(192U << 24);
 }
 
 /* Protocols whose checksum covers the whole packet but the header (see checksum.h). */

@@ -94,6 +94,7 @@ static __attribute__((noinline, unused)) void load_barrier(void)
 #define FAMILY_IPV4 2  /* AF_INET */
 #define FAMILY_IPV6 10 /* AF_INET6 */
 
+#define PROTO_ICMP 1
 #define PROTO_TCP 6
 #define PROTO_UDP 17
 #define PROTO_ESP 50

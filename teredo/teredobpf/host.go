@@ -63,7 +63,7 @@ func LoadHost(cfg HostConfig) (*Host, error) {
 				Send: uint64(cfg.Send), Receive: uint64(cfg.Receive), Contact: uint64(cfg.Contact),
 				Tun: uint32(cfg.Tunnel), Mtu: uint32(cfg.MTU), IdRange: uint32(max(1<<16/max(cpus, 1), 1)),
 			},
-			"fixed": teredoFeatures{DecapFlag: toByte(!cfg.old && probe.DecapFlag())},
+			"fixed": teredoFeatures{DecapFlag: fastpath.Byte(!cfg.old && probe.DecapFlag())},
 		},
 		Slabs: []fastpath.Slab{{Name: endpointsSlab, RecordSize: int(unsafe.Sizeof(hostEndpoint{})), Records: max(cfg.Endpoints, 1)}},
 	})

@@ -63,8 +63,8 @@ func LoadRelay(cfg RelayConfig) (*Relay, error) {
 		Constants: map[string]any{"fixed": teredoFeatures{
 			BucketMask: uint32(cfg.Buckets - 1),
 			CoreBits:   uint8(bits.Len(uint(cores - 1))),
-			FibSource:  toByte(probe.FibSource()),
-			DecapFlag:  toByte(probe.DecapFlag()),
+			FibSource:  fastpath.Byte(probe.FibSource()),
+			DecapFlag:  fastpath.Byte(probe.DecapFlag()),
 		}},
 		Slabs: []fastpath.Slab{
 			{Name: peersSlab, RecordSize: int(unsafe.Sizeof(teredoBucket{})), Records: cfg.Buckets},
@@ -93,13 +93,6 @@ func (t *Relay) begin(o *fastpath.Object) error {
 	t.settings = fastpath.Over[teredoRelaySettings](o.Settings())
 	t.current.Store(&Settings{Seed: t.settings.PeerSeed})
 	return nil
-}
-
-func toByte(b bool) uint8 {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // Peers is the memory of the peer table, which the engine writes. It is gone after

@@ -12,13 +12,10 @@
 
 #include "arrival.h"
 #include "teredo_address.h"
-#include "checksum.h"
 #include "count.h"
 #include "nexthop.h"
 #include "peers.h"
-
-/* Which devices this hook redirects to. */
-#define HOOK_DEVICE(hook) ((hook) == HOOK_XDP ? DEVICE_FRAMES : DEVICE_PACKETS)
+#include "tunnel.h"
 
 /* ICMPv6 with the data of an echo test. */
 #define ECHO_TEST_LEN 24
@@ -46,17 +43,6 @@ INLINE u32 mapping_of(const struct peer *p, const u32 *a, struct mapping *m)
 		return 1;
 	struct address6 key = {{U64_AT(a, 0), U64_AT(a, 8)}};
 	return foreign_mapping(p, &key, m) == FOUND_YES;
-}
-
-/* Whether the outer checksum of a packet can be made from its header alone. */
-INLINE u16 is_sum_known(const struct ip6 *p)
-{
-	if (p->next == PROTO_UDP) {
-		/* A checksum of none covers nothing, a shorter length not all. */
-		u32 tail = U32_AT(p + 1, 4);
-		return (u16)tail == p->length && tail >> 16;
-	}
-	return is_summed(p->next);
 }
 
 /*
@@ -148,53 +134,14 @@ INLINE u64 leaving_sum(const struct ip6 *p, u32 hop_cost)
 /* What a packet costs of its hop limit: a host-specific relay is no router. */
 INLINE u32 hop_cost(void) { return settings.flags & FLAG_HOST ? 0 : 1; }
 
-/* The header that goes in front of an IPv6 packet, in words as they are stored. */
-struct tunnel_words {
-	u64 mac0;
-	u32 mac1;
-	u16 type;
-	u64 ip0; /* version to fragment offset */
-	u64 ip1; /* time to live to source */
-	u64 ip2; /* destination and ports */
-	u32 udp; /* length and checksum */
-};
-
-/* Makes the header; n tells datagrams of one core apart, sum is 0 for no checksum. */
-INLINE void make_tunnel(struct tunnel_words *w, const struct encap *e, u64 n, u64 sum)
+/* What goes in front of a packet to a client. */
+INLINE struct outer outer_of(const struct encap *e)
 {
-	const struct nexthop4 *hop = e->hop;
-	u32 id = ((u32)n << fixed.core_bits | (fixed.core_bits ? bpf_get_smp_processor_id() : 0)) & 0xffff;
-	be16 length = TO_BE16(e->size + TUNNEL_LEN), udp_length = TO_BE16(e->size + UDP_LEN);
-	be16 port = settings.port;
-	u32 life = settings.ttl | PROTO_UDP << 8;
-	u64 header = (u64)0x0045 + length + id + life + hop->source + e->ip;
-
-	w->mac0 = hop->mac0;
-	w->mac1 = hop->mac1;
-	w->type = ETHERTYPE_IPV4;
-	w->ip0 = 0x0045 | (u64)length << 16 | (u64)id << 32;
-	w->ip1 = life | (u64)(u16)~fold(header) << 16 | (u64)hop->source << 32;
-	w->ip2 = e->ip | (u64)port << 32 | (u64)e->port << 48;
-	be16 checksum = 0;
-	if (sum)
-		checksum = udp_field(sum + pseudo4(hop->source, e->ip, udp_length) + port + e->port + udp_length);
-	w->udp = udp_length | (u32)checksum << 16;
+	return (struct outer){
+		.mac0 = e->hop->mac0, .mac1 = e->hop->mac1, .source = e->hop->source, .destination = e->ip,
+		.source_port = settings.port, .destination_port = e->port, .payload = e->size, .ttl = settings.ttl,
+	};
 }
-
-/* Stores an Ethernet header; 14 bytes at data are in front of the end. */
-INLINE void store_ethernet(void *data, u64 mac0, u32 mac1, u16 type)
-{
-	U64_AT(data, 0) = mac0;
-	U32_AT(data, 8) = mac1;
-	U16_AT(data, 12) = type;
-}
-
-/* How far the outer UDP checksum of a datagram was checked. */
-enum outer_sum {
-	SUM_GOOD, /* or absent */
-	SUM_HALF, /* the sender never finished it: a local one */
-	SUM_OPEN, /* only the sum of all bytes can tell */
-};
 
 /* A packet from a client. */
 struct decap {
@@ -339,18 +286,6 @@ INLINE u32 judge_content(const struct ip6 *p, void *end, const struct arrival *i
 	return REASON_DECAP_FORWARDED;
 }
 
-/* Checks the outer checksum as far as the headers allow. */
-INLINE u32 check_outer(const struct tunnel *t, const struct ip6 *p)
-{
-	if (!t->udp_checksum)
-		return SUM_GOOD;
-	u64 pseudo = pseudo4(t->source, t->destination, t->udp_length);
-	u64 sum = pseudo + U32_AT(t, 20) + U32_AT(t, 24);
-	if (LIKELY(is_sum_known(p) && fold(sum + packet_sum(p)) == 0xffff))
-		return SUM_GOOD;
-	return t->udp_checksum == fold(pseudo) ? SUM_HALF : SUM_OPEN;
-}
-
 /*
  * Judges a datagram for the relay, of the plain form and with the IPv6 header in
  * front of end.
@@ -367,7 +302,7 @@ INLINE u32 judge_decap(void *ctx, struct tunnel *t, void *end, const struct arri
 	reason = judge_content(p, end, in);
 	if (UNLIKELY(reason != REASON_DECAP_FORWARDED))
 		return reason;
-	d->outer = check_outer(t, p);
+	d->outer = check_outer(t, is_sum_known(p), packet_sum(p));
 	struct address6 source = {{U64_AT(p->source, 0), U64_AT(p->source, 8)}};
 	struct address6 destination = {{U64_AT(p->destination, 0), U64_AT(p->destination, 8)}};
 	if (in->hook == HOOK_HOST_INGRESS)

@@ -9,7 +9,7 @@
 #define ISTHMUS_TEREDO_TC_H
 
 #include "teredo.h"
-#include "skb.h"
+#include "tunnel_tc.h"
 
 /*
  * Leaves an skb of a proved peer to the engine for an offload that the fast path does
@@ -83,51 +83,25 @@ INLINE int tc_encap(struct __sk_buff *skb, u32 hook)
 	if (hook == HOOK_EGRESS && bpf_skb_change_head(skb, ETHERNET_LEN, 0))
 		return TC_DROP; /* no longer a packet that the engine could take */
 	struct tunnel_words w;
-	make_tunnel(&w, &e, count(REASON_ENCAP_FORWARDED, e.size), sum);
+	struct outer o = outer_of(&e);
+	make_tunnel(&w, &o, count(REASON_ENCAP_FORWARDED, e.size), sum);
 	data = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
 	if (data + ETHERNET_LEN + TUNNEL_LEN + 8 > end)
 		return TC_DROP;
-	store_ethernet(data, w.mac0, w.mac1, w.type);
-	U64_AT(data, 14) = w.ip0;
-	U64_AT(data, 22) = w.ip1;
-	U64_AT(data, 30) = w.ip2;
-	U32_AT(data, 38) = w.udp;
+	store_tunnel(data, &w);
 	*(u8 *)(data + ETHERNET_LEN + TUNNEL_LEN + 7) = hops;
 	return bpf_redirect(e.hop->ifindex, 0);
 }
 
-/* Checks the outer checksum the long way. */
-GLOBAL int tc_sum(struct __sk_buff *skb, u32 udp_length)
-{
-	if (bpf_skb_pull_data(skb, skb->len))
-		return 0;
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	struct tunnel *t = data + ETHERNET_LEN;
-	if ((void *)(t + 1) > end)
-		return 0;
-	u64 pseudo = pseudo4(t->source, t->destination, t->udp_length);
-	u32 sum = sum_bytes(data, end, ETHERNET_LEN + IPV4_LEN, udp_length);
-	return sum != SUM_OUTSIDE && fold(pseudo + sum) == 0xffff;
-}
-
 /*
- * Takes the tunnel header off. Kernels that cannot take IPv4 off IPv6 make the outer
- * header an IPv6 one first. extra bytes are taken too and put back empty: so far the
- * start of the outer UDP checksum must go for an skb to forget that it was not
- * finished.
+ * Takes the tunnel header off. extra bytes are taken too and put back empty: so far the
+ * start of the outer UDP checksum must go for an skb to forget that it was not finished.
  */
 INLINE int tc_unwrap(struct __sk_buff *skb, u32 extra)
 {
-	s32 off = -(s32)(TUNNEL_LEN + extra);
-	if (fixed.decap_flag) {
-		if (bpf_skb_adjust_room(skb, off, ROOM_AT_MAC, ROOM_FIXED_GSO | ROOM_DECAP_IPV6))
-			return -1;
-	} else {
-		if (bpf_skb_change_proto(skb, ETHERTYPE_IPV6, 0) ||
-		    bpf_skb_adjust_room(skb, off - (IPV6_LEN - IPV4_LEN), ROOM_AT_MAC, ROOM_FIXED_GSO))
-			return -1;
-	}
+	if (tc_unwrap6(skb, TUNNEL_LEN + extra))
+		return -1;
 	return extra ? bpf_skb_adjust_room(skb, extra, ROOM_AT_MAC, ROOM_FIXED_GSO) : 0;
 }
 

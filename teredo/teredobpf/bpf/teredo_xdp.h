@@ -9,7 +9,7 @@
 #define ISTHMUS_TEREDO_XDP_H
 
 #include "teredo.h"
-#include "frame.h"
+#include "tunnel_xdp.h"
 
 INLINE int xdp_encap(struct xdp_md *ctx, void *data, void *end)
 {
@@ -47,7 +47,8 @@ INLINE int xdp_encap(struct xdp_md *ctx, void *data, void *end)
 	u32 cost = hop_cost();
 	struct tunnel_words w;
 	u64 n = count(REASON_ENCAP_FORWARDED, e.size);
-	make_tunnel(&w, &e, n, e.summed ? leaving_sum(p, cost) : 0);
+	struct outer o = outer_of(&e);
+	make_tunnel(&w, &o, n, e.summed ? leaving_sum(p, cost) : 0);
 	ifindex = e.hop->ifindex;
 	if (bpf_xdp_adjust_head(ctx, -TUNNEL_LEN))
 		return xdp_end(ctx, REASON_NO_ROOM, 0, in.now);
@@ -55,26 +56,10 @@ INLINE int xdp_encap(struct xdp_md *ctx, void *data, void *end)
 	end = (void *)(long)ctx->data_end;
 	if (data + ETHERNET_LEN + TUNNEL_LEN + IPV6_LEN > end)
 		return XDP_DROP;
-	store_ethernet(data, w.mac0, w.mac1, w.type);
-	U64_AT(data, 14) = w.ip0;
-	U64_AT(data, 22) = w.ip1;
-	U64_AT(data, 30) = w.ip2;
-	U32_AT(data, 38) = w.udp;
+	store_tunnel(data, &w);
 	p = data + ETHERNET_LEN + TUNNEL_LEN;
 	p->hops -= cost;
 	return bpf_redirect(ifindex, 0);
-}
-
-/* Checks the outer checksum the long way. */
-GLOBAL int xdp_sum(struct xdp_md *ctx, u32 udp_length)
-{
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct tunnel *t = data + ETHERNET_LEN;
-	if ((void *)(t + 1) > end)
-		return 0;
-	u64 pseudo = pseudo4(t->source, t->destination, t->udp_length);
-	u32 sum = sum_bytes(data, end, ETHERNET_LEN + IPV4_LEN, udp_length);
-	return sum != SUM_OUTSIDE && fold(pseudo + sum) == 0xffff;
 }
 
 INLINE int xdp_decap(struct xdp_md *ctx, void *data, void *end)

@@ -29,13 +29,6 @@ struct to6 {
 /* Whether no daemon has been here for long. */
 INLINE int is_asleep(const struct arrival *in) { return in->now >= READ_ONCE(settings.alive_until); }
 
-/* Whether the checksum of an IPv4 header without options is right. */
-INLINE int is_sound4(const struct ip4 *p)
-{
-	u64 sum = (u64)U32_AT(p, 0) + U32_AT(p, 4) + U32_AT(p, 8) + U32_AT(p, 12) + U32_AT(p, 16);
-	return fold(sum) == 0xffff;
-}
-
 /* Whether a packet is UDP without a checksum, which the engine computes or drops (RFC 7915 section 4.5). */
 INLINE int is_unsummed4(const struct ip4 *p, const struct content *c)
 {

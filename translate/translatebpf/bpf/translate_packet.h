@@ -18,25 +18,7 @@
 #include "parse.h"
 #include "identify.h"
 
-/* IPv4 without options. */
-struct ip4 {
-	u8 version; /* and header length */
-	u8 tos;
-	be16 length;
-	be16 id;
-	be16 fragment;
-	u8 ttl;
-	u8 protocol;
-	be16 checksum;
-	be32 source;
-	be32 destination;
-};
-
-#define IPV4_DF TO_BE16(0x4000)
-#define IPV4_FRAGMENT TO_BE16(0x3fff)
 #define LARGEST_UNCUT 1260 /* up to this size an IPv4 packet leaves without DF */
-
-#define PROTO_ICMP 1
 
 #define TCP_FIN 1
 #define TCP_SYN 2
@@ -56,9 +38,6 @@ struct ip4 {
 #define ICMP6_ECHO_REPLY 129
 
 #define ICMP_LEN 8
-
-/* Which devices this hook redirects to. */
-#define HOOK_DEVICE(hook) ((hook) == HOOK_XDP ? DEVICE_FRAMES : DEVICE_PACKETS)
 
 /* What stands behind an IP header. */
 struct content {
@@ -85,17 +64,6 @@ struct ends6 {
 	be16 source_port;
 	be16 destination_port;
 };
-
-/*
- * Whether no forwarded packet may have an address (internal/special). Of 192.0.0.0/24 the
- * engine knows what may pass.
- */
-INLINE int is_illegal4(be32 a)
-{
-	u32 first = a & 0xff;
-	return first == 0 || first == 127 || first >= 224 || (u16)a == TO_BE16(169 << 8 | 254) ||
-	       (a & 0xffffff) == TO_BE32(192U << 24);
-}
 
 /* The IPv6 counterpart: of ::/64 it has only what is unspecified, loopback or IPv4's. */
 INLINE int is_illegal6(const u32 *a)
@@ -334,14 +302,6 @@ INLINE void store_header6(void *p, u64 first, const struct ends6 *to)
 	U64_AT(p, 16) = to->source.word[1];
 	U64_AT(p, 24) = to->destination.word[0];
 	U64_AT(p, 32) = to->destination.word[1];
-}
-
-/* Stores an Ethernet header; 14 bytes at data are in front of the end. */
-INLINE void store_ethernet(void *data, u64 mac0, u32 mac1, u16 type)
-{
-	U64_AT(data, 0) = mac0;
-	U32_AT(data, 8) = mac1;
-	U16_AT(data, 12) = type;
 }
 
 INLINE u8 traffic_class_of(const struct ip6 *p) { return p->version << 4 | p->flow[0] >> 4; }
