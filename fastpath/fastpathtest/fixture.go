@@ -91,7 +91,7 @@ func ObjectsLoad(t *testing.T) {
 }
 
 // SameRecord fails unless a record of Go has the fields of one that bpf2go made of C, at the
-// same places.
+// same places. Of names the case does not matter, as C has none.
 func SameRecord(t *testing.T, here, there any) {
 	t.Helper()
 	if h, c := fields(here), fields(there); !slices.Equal(h, c) {
@@ -108,8 +108,8 @@ type field struct {
 func fields(record any) (list []field) {
 	t := reflect.TypeOf(record)
 	for i := range t.NumField() {
-		if f := t.Field(i); f.Name != "_" {
-			list = append(list, field{f.Name, f.Offset, f.Type.Size()})
+		if f := t.Field(i); f.Name != "_" && f.Name != "Unused" {
+			list = append(list, field{strings.ToLower(f.Name), f.Offset, f.Type.Size()})
 		}
 	}
 	return list
