@@ -24,6 +24,9 @@ type APN struct {
 	// Apart tells that the network is another one than that of the node's own packets, so that
 	// its addresses may be those of SGSNs, too.
 	Apart bool
+	// EngineOnly has programs of a fast path carry none of its packets: they come and go by another device than
+	// the one that programs know.
+	EngineOnly bool
 	// Types are the PDP types that contexts may have.
 	Types Types
 

@@ -207,7 +207,7 @@ func (e *Engine) sharedOf(x handle) (r SharedContext, ok bool) {
 
 // shares reports whether programs do with packets of an access point all that is to be done.
 func (a *access) shares() bool {
-	return !a.Apart && !a.disputed && !a.SequenceNumbers && !a.MarkInner && !a.Uniform
+	return !a.Apart && !a.EngineOnly && !a.disputed && !a.SequenceNumbers && !a.MarkInner && !a.Uniform
 }
 
 func (a *access) sharedFlags() (f uint32) {

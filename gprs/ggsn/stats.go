@@ -69,6 +69,9 @@ func (t *Traffic) add(octets int) {
 	t.Octets += uint64(octets)
 }
 
+// Plus is the sum of two.
+func (t Traffic) Plus(u Traffic) Traffic { return Traffic{t.Packets + u.Packets, t.Octets + u.Octets} }
+
 // Sizes are how full the tables are.
 type Sizes struct {
 	Sessions, Contexts, Peers int
