@@ -37,6 +37,9 @@ type Query struct {
 	// Forward4 says that IPv4 packets are forwarded, as a translator's are, and do not
 	// start and end on this host, as a relay's datagrams do.
 	Forward4 bool
+	// Local4 says that IPv4 datagrams start and end on this host beside what it forwards, as those
+	// of a tunnel do.
+	Local4 bool
 	// XDP says that XDP redirects, which skips also what a device does with
 	// packets on their way out of it.
 	XDP bool

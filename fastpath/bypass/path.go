@@ -37,7 +37,7 @@ func (q *Query) met(h hook) (direction string, ok bool) {
 	switch h.family {
 	case unix.NFPROTO_IPV4:
 		if q.Forward4 {
-			return bothWays, h.number == unix.NF_INET_PRE_ROUTING || h.number == unix.NF_INET_FORWARD || h.number == unix.NF_INET_POST_ROUTING
+			return bothWays, forwards(h.number) || q.Local4 && (h.number == unix.NF_INET_LOCAL_IN || h.number == unix.NF_INET_LOCAL_OUT)
 		}
 		switch h.number {
 		case unix.NF_INET_PRE_ROUTING, unix.NF_INET_LOCAL_IN:
@@ -46,12 +46,16 @@ func (q *Query) met(h hook) (direction string, ok bool) {
 			return toClients, true
 		}
 	case unix.NFPROTO_IPV6:
-		switch h.number {
-		case unix.NF_INET_PRE_ROUTING, unix.NF_INET_FORWARD, unix.NF_INET_POST_ROUTING:
+		if forwards(h.number) {
 			return bothWays, !q.Host
 		}
 	}
 	return "", false
+}
+
+// forwards reports whether forwarded packets pass a hook.
+func forwards(number uint32) bool {
+	return number == unix.NF_INET_PRE_ROUTING || number == unix.NF_INET_FORWARD || number == unix.NF_INET_POST_ROUTING
 }
 
 // metDevice tells the same of a hook of network devices.

@@ -159,7 +159,7 @@ func (f *Driver) skipped(cfg *Config, as attach.Config) ([]bypass.Finding, error
 	own := slices.Concat(attach.ProgramIDs(f.table.Programs(), f.pins), as.Kin)
 	q := bypass.Query{
 		Devices: as.Devices, Tunnel: f.tunnel.name, Prefixes: cfg.Prefixes,
-		Host: as.Host, Forward4: cfg.Forward4, XDP: as.Mode == fastpath.ModeXDP,
+		Host: as.Host, Forward4: cfg.Forward4, Local4: cfg.Local4, XDP: as.Mode == fastpath.ModeXDP,
 		Own: func() []ebpf.ProgramID { return slices.Concat(own, attach.Here()) },
 	}
 	if f.attachment != nil && sameAttachment(as, f.attachedAs) {

@@ -101,6 +101,8 @@ type Config struct {
 	Host bool
 	// Forward4 reports that IPv4 packets are forwarded.
 	Forward4 bool
+	// Local4 reports that IPv4 datagrams start and end on this host, too.
+	Local4 bool
 	// Prefixes are what is carried, for the search for rules that would be passed by.
 	Prefixes []netip.Prefix
 }

@@ -101,7 +101,7 @@ func (p *Forecast) say(warn bool, format string, args ...any) {
 // saySkipped names what redirected packets would not meet, and returns whether they
 // would be redirected all the same.
 func (p *Forecast) saySkipped(cfg *Config, tunnel string, plan []attach.DeviceReport) bool {
-	q := bypass.Query{Tunnel: tunnel, Prefixes: cfg.Prefixes, Host: cfg.Host, Forward4: cfg.Forward4}
+	q := bypass.Query{Tunnel: tunnel, Prefixes: cfg.Prefixes, Host: cfg.Host, Forward4: cfg.Forward4, Local4: cfg.Local4}
 	q.Devices, q.XDP = Planned(plan)
 	found, unsure := bypass.Find(q)
 	for _, s := range found {
