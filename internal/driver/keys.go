@@ -32,8 +32,8 @@ func LingerKey(field *time.Duration) key.Key {
 		"How long the fast path goes on without this process.")
 }
 
-// CheckDevices checks the list of devices of an instance with a TUN device of its own.
-func CheckDevices(c *config.Checker, list []string, own string) {
+// CheckDevices checks the list of devices of an instance with TUN devices of its own.
+func CheckDevices(c *config.Checker, list []string, own ...string) {
 	if !c.OK("fast_path_devices") {
 		return
 	}
@@ -42,7 +42,7 @@ func CheckDevices(c *config.Checker, list []string, own string) {
 		if slices.Contains(list[:i], name) {
 			c.Fail(path, fmt.Sprintf("%s is listed twice", name), "name each device once")
 		}
-		if name == own {
+		if slices.Contains(own, name) {
 			c.Fail(path, name+" is the TUN device of this instance", "name devices that have IPv4 or IPv6 networks behind them")
 		}
 	}
