@@ -10,6 +10,7 @@ import (
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
 	"github.com/isthmus-net/isthmus/internal/config"
+	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/role"
 	"github.com/isthmus-net/isthmus/internal/special"
 )
@@ -19,6 +20,7 @@ func (s *Settings) check(c *config.Checker) {
 		c.Fail("", "this node has no address that SGSNs could reach", `add gsn_address4 = "192.0.2.1" or gsn_address6 with an address of this host`)
 	}
 	s.checkPeers(c)
+	driver.CheckDevices(c, s.FastPathDevices, s.interfaces()...)
 	if len(s.APNs) == 0 && c.OK("apn") {
 		c.Fail("", "no terminal can be served, because this node has no access point", "add a [[ggsn.apn]] with a name and a pool")
 	}

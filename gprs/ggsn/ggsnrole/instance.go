@@ -40,6 +40,7 @@ type GGSN struct {
 	ready  chan struct{}
 	events eventLog
 	self   host.SelfCheck[struct{}]
+	fast   *fast
 
 	addresses   host.Addresses              // towards SGSNs
 	engine      atomic.Pointer[ggsn.Engine] // nil before it is made
@@ -88,6 +89,7 @@ func New(cfg Settings, log *slog.Logger) (*GGSN, error) {
 		return nil, err
 	}
 	g := &GGSN{name: cfg.Name, log: log, ready: make(chan struct{}), cfg: cfg, who: who, servers: to, names: cfg.interfaces()}
+	g.fast = newFast(&cfg, g.traffic, log)
 	g.warnOf(who)
 	g.charges = newCharger(&cfg, log)
 	if g.vrfs = cfg.vrfs(g.names); len(g.names) > maxNetworks {
@@ -135,6 +137,7 @@ func (g *GGSN) Run(ctx context.Context) (err error) {
 	defer func() {
 		err = errors.Join(err, g.close(role.Leaving(ctx) && g.cfg.KeepState, serves))
 	}()
+	g.fast.Open(false)
 	if err := g.open(); err != nil {
 		return err
 	}
@@ -166,8 +169,10 @@ func (g *GGSN) Run(ctx context.Context) (err error) {
 	group.Go(func() error { g.events.Run(ctx); return nil })
 	group.Go(func() error { g.tellByAndBy(ctx); return nil })
 	defer context.AfterFunc(ctx, func() { g.endPorts(role.Leaving(ctx)) })()
+	g.fast.Start(ctx)
 	g.announce()
 	close(g.ready)
+	g.fast.Run(ctx)
 	return group.Wait()
 }
 
@@ -218,6 +223,7 @@ func (g *GGSN) open() error {
 	if err := g.openState(); err != nil {
 		return err
 	}
+	g.openFast()
 	if _, err = g.lead(&g.cfg); err != nil { // all is closed
 		return err
 	}
@@ -290,6 +296,7 @@ func (g *GGSN) endPorts(leaving bool) {
 // close ends what open has opened. What is kept of contexts is written when no packet comes
 // any more, unless the node never began to serve: then it is what it was.
 func (g *GGSN) close(leave, served bool) (err error) {
+	g.fast.Detach("")
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, n := range g.networks {
@@ -297,7 +304,8 @@ func (g *GGSN) close(leave, served bool) (err error) {
 	}
 	g.sockets.close()
 	g.closeServers()
-	err = errors.Join(err, g.closeState(served), g.charges.close())
+	g.unshare()
+	err = errors.Join(err, g.closeState(served), g.charges.close(), g.fast.Close())
 	if a := g.accounts.Load(); a != nil {
 		err = errors.Join(err, a.spool.Close())
 	}
@@ -311,6 +319,7 @@ func (g *GGSN) close(leave, served bool) (err error) {
 
 // changed follows one change of the host.
 func (g *GGSN) changed(c port.Change) {
+	g.fast.hostChanged(c)
 	if c.Kind != port.AddressChanged && c.Kind != port.Overrun {
 		return
 	}
@@ -382,10 +391,12 @@ func (g *GGSN) announce() {
 
 // Trace implements [role.Tracer]. Passwords of terminals are not shown.
 func (g *GGSN) Trace(ctx context.Context, sampling trace.Sampling, emit func(*trace.Sample)) error {
-	return g.loop.Trace(ctx, g.name, sampling, func(s *trace.Sample) {
-		if s.Hook == "udp" {
-			gtp.HidePassword(s.Data) // a copy of the datagram
-		}
-		emit(s)
+	return g.fast.Trace(ctx, sampling, emit, func(ctx context.Context, emit func(*trace.Sample)) error {
+		return g.loop.Trace(ctx, g.name, sampling, func(s *trace.Sample) {
+			if s.Hook == "udp" {
+				gtp.HidePassword(s.Data) // a copy of the datagram
+			}
+			emit(s)
+		})
 	})
 }

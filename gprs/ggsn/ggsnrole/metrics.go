@@ -19,6 +19,8 @@ func (g *GGSN) Collect(emit func(role.Metric)) {
 	var s ggsn.Stats
 	var sizes ggsn.Sizes
 	g.do(func(e *ggsn.Engine, _ time.Time, _ *ggsn.Output) { s, sizes = e.Stats(), e.Sizes() })
+	up, down := g.fast.carried()
+	s.Up, s.Down = s.Up.Plus(up), s.Down.Plus(down)
 	collectControl(&s, emit)
 	collectUser(&s, emit)
 	emit(role.Level("contexts", "PDP contexts.", float64(sizes.Contexts)))
@@ -44,6 +46,7 @@ func (g *GGSN) Collect(emit func(role.Metric)) {
 	g.dynamic.Load().collect(emit)
 	emit(role.Count("log_lines_lost_total", "Events that the log was too slow for.", g.events.Lost()))
 	eachDropped(&s, func(reason string, n uint64) { emit(role.Dropped(reason, n)) })
+	g.fast.Collect(emit)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.cfg.collectAlarms(emit, "pool_alarm", "1 while more of a pool is taken, or rests, than pool_alarm has.", sizes.Pools)

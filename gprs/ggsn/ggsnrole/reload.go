@@ -37,13 +37,16 @@ func (g *GGSN) Prepare(next Settings) (role.Change, error) {
 			return nil, fmt.Errorf("the device %s changes its VRF at a start alone: restart the node", links[i])
 		}
 	}
-	return func() ([]string, error) {
+	return func() (restart []string, err error) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if g.host == nil || g.tasks != nil && g.tasks.ctx.Err() != nil {
 			return nil, errNotRunning
 		}
-		return nil, g.change(&next, who, &to)
+		if next.FastPath != g.cfg.FastPath && !g.fast.Loaded() {
+			next.FastPath, restart = g.cfg.FastPath, []string{"fast_path"} // there are no programs to attach
+		}
+		return restart, g.change(&next, who, &to)
 	}, nil
 }
 
@@ -65,6 +68,7 @@ func (g *GGSN) change(next *Settings, who *ggsn.Subscribers, to *radiusServers) 
 	}
 	g.leaving = g.findLeaving()
 	g.cfg, g.who, g.servers = *next, who, *to
+	g.fast.Configure(driverConfig(next))
 	g.warnOf(who)
 	g.events.contexts.Store(next.ContextLog)
 	return g.keep()
@@ -105,9 +109,11 @@ func (g *GGSN) reconfigure(cfg *Settings, who *ggsn.Subscribers) error {
 		return err
 	}
 	settings.NoNodes = g.noNodes
-	// The networks keep their numbers, whichever access points have them now.
+	// The networks keep their numbers, whichever access points have them now, and programs know the device
+	// that they knew.
 	for i := range settings.APNs {
-		settings.APNs[i].VRF = uint8(slices.Index(g.names, cfg.device(&cfg.APNs[i])))
+		device := cfg.device(&cfg.APNs[i])
+		settings.APNs[i].VRF, settings.APNs[i].EngineOnly = uint8(slices.Index(g.names, device)), device != g.fast.device
 	}
 	err = errNotRunning
 	g.do(func(e *ggsn.Engine, now time.Time, out *ggsn.Output) {

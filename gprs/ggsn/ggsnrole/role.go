@@ -10,10 +10,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
 	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/internal/config"
 	"github.com/isthmus-net/isthmus/internal/config/key"
+	"github.com/isthmus-net/isthmus/internal/driver"
 	"github.com/isthmus-net/isthmus/internal/role"
 )
 
@@ -33,8 +35,9 @@ var Role = role.Of[Settings]{
 	Way: func(s *Settings) []role.Finding {
 		return role.Warnings(name, s.Name, slices.Concat(lacking(s), blocked(s), s.exposed()))
 	},
-	Clean: clean,
-	New:   func(s Settings, log *slog.Logger) (role.Instance, error) { return New(s, log) },
+	FastPath: func(s *Settings, taken *role.Seats) []role.Finding { p := plan(s, taken); return p.Findings() },
+	Clean:    clean,
+	New:      func(s Settings, log *slog.Logger) (role.Instance, error) { return New(s, log) },
 
 	Questions: questions,
 	Command:   role.Command{Help: "Look into a running GGSN, and end contexts.", Flags: func() any { return new(commands) }},
@@ -56,6 +59,8 @@ type Settings struct {
 	Route                         bool
 	Address4, Address6            netip.Addr // not valid: one of this host
 	Workers                       int
+	FastPath                      fastpath.Mode
+	FastPathDevices               []string
 	MaxContexts, ContextsPerPeer  int
 	MaxPeers, RequestRate         int
 	MaxAuthorizing                int
@@ -149,6 +154,8 @@ func (s *Settings) hostKeys() []key.Key {
 		key.Of("address6", &s.Address6, "", key.Optional(key.Address6), key.Live, "The same for IPv6."),
 		key.Of("workers", &s.Workers, 0, key.Integer[int](0, maxWorkers), key.Restart,
 			"Pairs of a socket and a TUN queue, each pair served by two cores. 0: one for each two CPUs, at most 4."),
+		driver.ModeKey(&s.FastPath, `What carries packets of plain contexts: "xdp", "tc", "off" or "auto", as for a relay. From "off" it takes a restart. It has room for max_contexts as of the start, 1048576 at most. docs/ggsn.md says more.`),
+		driver.DevicesKey(&s.FastPathDevices),
 	}
 }
 

@@ -39,7 +39,7 @@ func engineSettings(s *Settings, who *ggsn.Subscribers, at map[string]own, count
 	devices := s.interfaces()
 	for i := range s.APNs {
 		a := s.APNs[i].engine(uint8(slices.Index(devices, s.device(&s.APNs[i]))))
-		a.Apart = s.APNs[i].VRF != ""
+		a.Apart, a.EngineOnly = s.APNs[i].VRF != "", s.device(&s.APNs[i]) != s.sharedDevice()
 		from := s.sources(at[s.APNs[i].VRF])
 		a.Router4, a.Router6 = from.v4, from.v6
 		e.APNs = append(e.APNs, a)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
+	"github.com/isthmus-net/isthmus/internal/driver"
 )
 
 // Status is the status of a gateway node.
@@ -57,6 +58,8 @@ type Status struct {
 	Pools   []PoolUse      `json:"pools"`
 	Parts   []PoolUse      `json:"pool_parts,omitempty"`
 	Leaving []netip.Prefix `json:"leaving,omitempty"`
+	// FastPath says which way packets of plain contexts take.
+	FastPath driver.Status `json:"fast_path"`
 }
 
 // PoolUse is how full the pools of one access point and family are, or a part of them: that of a
@@ -105,6 +108,7 @@ func (g *GGSN) Status() any {
 		st.Workers = len(n.device.Queues)
 	}
 	st.State, st.Missing = g.state(st.Blocked)
+	st.FastPath = g.fast.Status()
 	return st
 }
 
