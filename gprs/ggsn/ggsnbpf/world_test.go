@@ -256,7 +256,7 @@ func inside(from, to netip.Addr, proto byte, n int) []byte {
 		case packet.ProtoUDP:
 			binary.BigEndian.PutUint16(body[4:], uint16(n))
 		case packet.ProtoTCP:
-			body[12], body[13] = 5<<4, 0x10
+			copy(body[min(n, 12):], []byte{5 << 4, 0x10})
 		case packet.ProtoICMPv6, packet.ProtoICMPv4:
 			body[0], body[1] = 128, 0
 		}
