@@ -20,7 +20,7 @@ const (
 // gtpuLatency is the experiment gtpu-latency.
 var gtpuLatency = lab.Experiment{
 	Name:      gtpuLatencyName,
-	Summary:   "latency of single packets through a GGSN: user space, osmo-ggsn, plain kernel forwarding",
+	Summary:   "latency of single packets through a GGSN: XDP, tc and user space, osmo-ggsn, plain kernel forwarding",
 	NeedsRoot: true,
 	Needs:     []string{"osmo-ggsn"},
 	Run:       runGTPULatency,
@@ -51,6 +51,8 @@ func runGTPULatency(ctx context.Context, e *lab.Env) error {
 	for _, c := range cases {
 		rep.Figures = append(rep.Figures,
 			ratioFigure(gtpuLatencyName, c.label(), figureOsmoLatency, timePairs(c.median(wayOsmo), c.median(wayUser))),
+			ratioFigure(gtpuLatencyName, c.label(), figureGTPULatencyTC, timePairs(c.median(wayKernel), c.median(wayTC))),
+			ratioFigure(gtpuLatencyName, c.label(), figureGTPULatencyXDP, timePairs(c.median(wayKernel), c.median(wayXDP))),
 			report.Figure{
 				Name: c.label() + ": median latency", Unit: "µs", Decimals: 2,
 				Peer: report.Measured(c.median(wayOsmo)...), Isthmus: report.Measured(c.median(wayUser)...),

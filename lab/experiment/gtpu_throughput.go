@@ -22,7 +22,7 @@ const (
 var gtpuSizes = []int{64, 512, 1280}
 
 // gtpuWays take turns in each round.
-var gtpuWays = []way{wayBare, wayKernel, wayOsmo, wayUser}
+var gtpuWays = []way{wayBare, wayKernel, wayOsmo, wayUser, wayTC, wayXDP}
 
 // gtpuDirections are those of terminals.
 var gtpuDirections = []direction{downlink, uplink}
@@ -30,7 +30,7 @@ var gtpuDirections = []direction{downlink, uplink}
 // gtpuThroughput is the experiment gtpu-throughput.
 var gtpuThroughput = lab.Experiment{
 	Name:      gtpuThroughputName,
-	Summary:   "packets per second through a GGSN: user space, osmo-ggsn, plain kernel forwarding",
+	Summary:   "packets per second through a GGSN: XDP, tc and user space, osmo-ggsn, plain kernel forwarding",
 	NeedsRoot: true,
 	Needs:     []string{"osmo-ggsn"},
 	Run:       runGTPUThroughput,
@@ -57,11 +57,11 @@ func runGTPUThroughput(ctx context.Context, e *lab.Env) error {
 		title: "thousand packets per second at full load: median (lowest to highest slice)",
 		chart: "Thousand packets per second at full load",
 		notes: []string{
-			fullNote, "Offered is the median of the slices of kernel forwarding.",
+			fullNote, "Offered is the median of the slices of kernel forwarding, tc and XDP.",
 			bareNote("The bare hop"),
 			"Forwarding carries the terminal's packets as they are, without a tunnel.",
 		},
-		offered: []way{wayKernel}, figures: gtpuRateFigures,
+		offered: []way{wayKernel, wayTC, wayXDP}, figures: gtpuRateFigures,
 	})
 	if err != nil {
 		return err
@@ -93,9 +93,11 @@ func gtpuRateFigures(c *rateCase) []report.Figure {
 	return []report.Figure{
 		ratioFigure(gtpuThroughputName, c.label(), against, pairs(c.passed[wayOsmo], c.passed[wayUser])),
 		forward,
+		ratioFigure(gtpuThroughputName, c.label(), figureGTPUTC, pairs(c.passed[wayKernel], c.passed[wayTC])),
+		ratioFigure(gtpuThroughputName, c.label(), figureGTPUXDP, pairs(c.passed[wayKernel], c.passed[wayXDP])),
 		{
-			Name: c.label() + ": packets per second", Unit: "thousands",
-			Peer: report.Measured(inThousands(c.passed[wayOsmo])...), Isthmus: report.Measured(inThousands(c.passed[wayUser])...),
+			Name: c.label() + ": packets per second, XDP", Unit: "thousands",
+			Peer: report.Measured(inThousands(c.passed[wayOsmo])...), Isthmus: report.Measured(inThousands(c.passed[wayXDP])...),
 		},
 	}
 }

@@ -79,6 +79,11 @@ const (
 	figureOsmoForward = "Isthmus user space / kernel forwarding, packets per second"
 	figureOsmoLatency = "Isthmus user space / osmo-ggsn, median latency"
 
+	figureGTPUTC         = "Isthmus tc / kernel forwarding, packets per second"
+	figureGTPUXDP        = "Isthmus XDP / kernel forwarding, packets per second"
+	figureGTPULatencyTC  = "Isthmus tc / kernel forwarding, median latency"
+	figureGTPULatencyXDP = "Isthmus XDP / kernel forwarding, median latency"
+
 	figureContexts      = "contexts created and deleted in a second of the GGSN's processor"
 	figureAuthenticated = "contexts created with RADIUS authentication in a second of the GGSN's processor"
 	figureAccounted     = "contexts created with RADIUS authentication and accounting in a second of the GGSN's processor"
@@ -238,6 +243,8 @@ var Musts = slices.Concat([]Bound{
 	{gtpuThroughputName, figureOsmoDown, report.Must{AtLeast: true, Bound: 2}},
 	{gtpuThroughputName, figureOsmoUp, report.Must{AtLeast: true, Bound: 1.5}},
 	{gtpuThroughputName, figureOsmoForward, report.Must{AtLeast: true, Bound: 0.5}}, // of 1280 bytes
+	{gtpuThroughputName, figureGTPUTC, report.Must{AtLeast: true, Bound: 0.8}},
+	{gtpuThroughputName, figureGTPUXDP, report.Must{AtLeast: true, Bound: 1}},
 	{gtpuLatencyName, figureOsmoLatency, report.Must{Bound: 1.2}},
 	{sipMobilityName, figureReinvite, report.Must{Bound: 2}}, // ms
 	{sipMobilityName, figureBindings, report.Must{AtLeast: true, Bound: 1, Most: 1}},

@@ -53,8 +53,8 @@ func (carrying) start(ctx context.Context, p *rigPath) (*lab.Proc, error) {
 		return process, serving(ctx, p.router, process, gtpPort)
 	}
 	process, err := p.isthmus().run(ctx, fmt.Sprintf(
-		"[[ggsn]]\ngsn_address4 = %q\npeers = [\"%s/32\"]\nstate_file = %q\n[[ggsn.apn]]\nname = %q\npool6 = [%q]\n",
-		p.gsn(), p.far, filepath.Join(p.rig.dir, p.way.name+".state"), coreAPN(true), p.terminals()))
+		"[[ggsn]]\ngsn_address4 = %q\npeers = [\"%s/32\"]\nfast_path = %q\nstate_file = %q\n[[ggsn.apn]]\nname = %q\npool6 = [%q]\n",
+		p.gsn(), p.far, p.way.fast, filepath.Join(p.rig.dir, p.way.name+".state"), coreAPN(true), p.terminals()))
 	if err != nil {
 		return nil, err
 	}

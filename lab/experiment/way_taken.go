@@ -40,17 +40,20 @@ func (t taken) judge(w way, rep *report.Report) {
 	}
 }
 
-// takenOf is what the counters of an Isthmus say.
+// takenOf is what the counters of an Isthmus say. A GGSN's count what its programs carry as well.
 func takenOf(values map[string]float64) (t taken) {
+	var all float64
 	for name, n := range values {
 		switch {
 		case strings.HasPrefix(name, "fastpath_packets_total_forward_"):
 			t.fast += n
-		case name == "to_clients_total", name == "to_ipv4_total", name == "to_ipv6_total",
-			name == "up_packets_total", name == "down_packets_total":
+		case name == "to_clients_total", name == "to_ipv4_total", name == "to_ipv6_total":
 			t.engine += n
+		case name == "up_packets_total", name == "down_packets_total":
+			all += n
 		}
 	}
+	t.engine += max(all-t.fast, 0)
 	return t
 }
 
