@@ -51,10 +51,12 @@ INLINE int may_source(u32 reason, u64 network, u64 host, u32 window)
 	u32 limit = settings.punt_source;
 	if (!limit)
 		return 1;
-	u64 *all = share_of(network + reason);
+	/* Scattered first, or who chooses his network could choose another's share of another reason. */
+	u64 place = scatter(network) + reason;
+	u64 *all = share_of(place);
 	if (!host)
 		return take(all, window, limit);
-	u64 *own = share_of(network + reason + host);
+	u64 *own = share_of(place + host);
 	u32 rest = spent(own, window) < limit / 8 ? 0 : limit / 4;
 	return spent(all, window) + rest < limit && take(own, window, 0xffffffff) && take(all, window, limit);
 }
