@@ -265,14 +265,12 @@ func wire64(n uint64) uint64 {
 	return binary.NativeEndian.Uint64(b[:])
 }
 
-// setDisputed notes which access points have addresses that are those of another network, too, to which the host may
-// lead by rules of its own: programs find a context by its address alone.
+// setDisputed notes which access points have addresses that are those of another network, too: programs find a context
+// by its address alone, by whichever device a packet comes.
 func (e *Engine) setDisputed() {
 	all := make([][]netip.Prefix, len(e.apns))
 	for i, a := range e.apns {
-		if a.disputed = false; !a.Apart {
-			all[i] = e.prefixesOf(a)
-		}
+		a.disputed, all[i] = false, e.prefixesOf(a)
 	}
 	for i, a := range e.apns {
 		for j, b := range e.apns[:i] {

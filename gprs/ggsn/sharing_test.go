@@ -55,7 +55,7 @@ func TestSharedPlain(t *testing.T) {
 			again := s.APNs[2]
 			again.Name, again.VRF, again.Apart = "again", 1, true
 			s.APNs = append(s.APNs, again)
-		}, want: true},
+		}},
 		{name: "addresses of another network by a reload", do: func(w *world, _ context) {
 			s := testSettings()
 			s.APNs[2].VRF = 1
