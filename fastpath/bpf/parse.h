@@ -32,6 +32,7 @@ struct ip4 {
 };
 
 #define IPV4_DF TO_BE16(0x4000)
+#define IPV4_MF TO_BE16(0x2000)
 #define IPV4_FRAGMENT TO_BE16(0x3fff)
 
 /* IPv4 without options, then UDP. */

@@ -5,6 +5,7 @@ package ggsnbpf
 import (
 	"fmt"
 	"math/bits"
+	"net/netip"
 	"sync"
 	"time"
 	"unsafe"
@@ -29,7 +30,8 @@ type Config struct {
 type Path struct {
 	*fastpath.Object
 	settings *ggsnGgsnSettings // mapped
-	change   sync.Mutex        // held to change settings
+	change   sync.Mutex        // held to change settings and what follows
+	inside   map[netip.Prefix]bool
 }
 
 // Slabs of the object.
@@ -39,6 +41,8 @@ const (
 	byTEIDSlab     = "by_teid"
 	byAddressSlab  = "by_address"
 	byPrefixSlab   = "by_prefix"
+	insides4Slab   = "insides4"
+	insides6Slab   = "insides6"
 )
 
 // Load loads the programs and makes their tables, as [fastpath.Load] does.
@@ -50,7 +54,7 @@ func Load(cfg Config) (*Path, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot tell the number of cores: %w", err)
 	}
-	p := &Path{}
+	p := &Path{inside: map[netip.Prefix]bool{}}
 	number := int(unsafe.Sizeof(uint32(0)))
 	p.Object, err = fastpath.Load(fastpath.Build{
 		Spec: loadGgsn, Reasons: &reasons, Controls: controls, Begin: p.begin,
@@ -63,6 +67,8 @@ func Load(cfg Config) (*Path, error) {
 			{Name: byTEIDSlab, RecordSize: number, Records: cfg.Contexts},
 			{Name: byAddressSlab, RecordSize: number, Records: cfg.Contexts},
 			{Name: byPrefixSlab, RecordSize: number, Records: cfg.Contexts},
+			{Name: insides4Slab, RecordSize: number, Records: MaxInside},
+			{Name: insides6Slab, RecordSize: number, Records: MaxInside},
 		},
 	})
 	if err != nil {

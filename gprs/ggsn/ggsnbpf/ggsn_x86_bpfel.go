@@ -90,6 +90,18 @@ const (
 	ggsnHookHOOK_HOST_INGRESS ggsnHook = 3
 )
 
+type ggsnInside4 struct {
+	_       structs.HostLayout
+	Bits    uint32
+	Address uint32
+}
+
+type ggsnInside6 struct {
+	_       structs.HostLayout
+	Bits    uint32
+	Address [2]uint32
+}
+
 type ggsnNeighbour struct {
 	_       structs.HostLayout
 	Family  uint32
@@ -115,29 +127,32 @@ const (
 	ggsnReasonREASON_NOT_GPDU        ggsnReason = 6
 	ggsnReasonREASON_EXTENSION       ggsnReason = 7
 	ggsnReasonREASON_OUTER_SOURCE    ggsnReason = 8
-	ggsnReasonREASON_MARKED          ggsnReason = 9
-	ggsnReasonREASON_WRONG_FAMILY    ggsnReason = 10
-	ggsnReasonREASON_SPOOFED         ggsnReason = 11
-	ggsnReasonREASON_NO_RECORD       ggsnReason = 12
-	ggsnReasonREASON_IP_OPTIONS      ggsnReason = 13
-	ggsnReasonREASON_SHORT_PAYLOAD   ggsnReason = 14
-	ggsnReasonREASON_ILLEGAL_ADDRESS ggsnReason = 15
-	ggsnReasonREASON_ON_LINK         ggsnReason = 16
-	ggsnReasonREASON_REDIRECT        ggsnReason = 17
-	ggsnReasonREASON_TCP_SYN         ggsnReason = 18
-	ggsnReasonREASON_HOP_LIMIT       ggsnReason = 19
-	ggsnReasonREASON_TOO_BIG         ggsnReason = 20
-	ggsnReasonREASON_TO_BE_CUT       ggsnReason = 21
-	ggsnReasonREASON_VOLUME          ggsnReason = 22
-	ggsnReasonREASON_CONTENDED       ggsnReason = 23
-	ggsnReasonREASON_NO_NEXT_HOP     ggsnReason = 24
-	ggsnReasonREASON_NO_WAY_BACK     ggsnReason = 25
-	ggsnReasonREASON_OFFLOAD         ggsnReason = 26
-	ggsnReasonREASON_NO_ROOM         ggsnReason = 27
-	ggsnReasonREASON_OVER_RATE       ggsnReason = 28
-	ggsnReasonREASON_BAD_CHECKSUM    ggsnReason = 29
-	ggsnReasonREASON_PUNT_LIMIT      ggsnReason = 30
-	ggsnReasonREASON_COUNT           ggsnReason = 31
+	ggsnReasonREASON_INNER_CHECKSUM  ggsnReason = 9
+	ggsnReasonREASON_MARKED          ggsnReason = 10
+	ggsnReasonREASON_WRONG_FAMILY    ggsnReason = 11
+	ggsnReasonREASON_SPOOFED         ggsnReason = 12
+	ggsnReasonREASON_OTHER_SOURCE    ggsnReason = 13
+	ggsnReasonREASON_NO_RECORD       ggsnReason = 14
+	ggsnReasonREASON_IP_OPTIONS      ggsnReason = 15
+	ggsnReasonREASON_FIRST_FRAGMENT  ggsnReason = 16
+	ggsnReasonREASON_SHORT_PAYLOAD   ggsnReason = 17
+	ggsnReasonREASON_ILLEGAL_ADDRESS ggsnReason = 18
+	ggsnReasonREASON_ON_LINK         ggsnReason = 19
+	ggsnReasonREASON_REDIRECT        ggsnReason = 20
+	ggsnReasonREASON_TCP_SYN         ggsnReason = 21
+	ggsnReasonREASON_HOP_LIMIT       ggsnReason = 22
+	ggsnReasonREASON_TOO_BIG         ggsnReason = 23
+	ggsnReasonREASON_TO_BE_CUT       ggsnReason = 24
+	ggsnReasonREASON_VOLUME          ggsnReason = 25
+	ggsnReasonREASON_CONTENDED       ggsnReason = 26
+	ggsnReasonREASON_NO_NEXT_HOP     ggsnReason = 27
+	ggsnReasonREASON_INSIDE          ggsnReason = 28
+	ggsnReasonREASON_OFFLOAD         ggsnReason = 29
+	ggsnReasonREASON_OVER_RATE       ggsnReason = 30
+	ggsnReasonREASON_BAD_CHECKSUM    ggsnReason = 31
+	ggsnReasonREASON_NO_ROOM         ggsnReason = 32
+	ggsnReasonREASON_PUNT_LIMIT      ggsnReason = 33
+	ggsnReasonREASON_COUNT           ggsnReason = 34
 )
 
 type ggsnVerdict uint32
@@ -169,6 +184,8 @@ const (
 	ggsnMapCounters            = "counters"
 	ggsnMapHops4               = "hops4"
 	ggsnMapHops6               = "hops6"
+	ggsnMapInsides4            = "insides4"
+	ggsnMapInsides6            = "insides6"
 	ggsnMapNeighbours          = "neighbours"
 	ggsnMapSamples             = "samples"
 	ggsnProgIsthmusGgsnIngress = "isthmus_ggsn_ingress"
@@ -236,6 +253,8 @@ type ggsnMapSpecs struct {
 	Counters   *ebpf.MapSpec `ebpf:"counters"`
 	Hops4      *ebpf.MapSpec `ebpf:"hops4"`
 	Hops6      *ebpf.MapSpec `ebpf:"hops6"`
+	Insides4   *ebpf.MapSpec `ebpf:"insides4"`
+	Insides6   *ebpf.MapSpec `ebpf:"insides6"`
 	Neighbours *ebpf.MapSpec `ebpf:"neighbours"`
 	Samples    *ebpf.MapSpec `ebpf:"samples"`
 }
@@ -277,6 +296,8 @@ type ggsnMaps struct {
 	Counters   *ebpf.Map `ebpf:"counters"`
 	Hops4      *ebpf.Map `ebpf:"hops4"`
 	Hops6      *ebpf.Map `ebpf:"hops6"`
+	Insides4   *ebpf.Map `ebpf:"insides4"`
+	Insides6   *ebpf.Map `ebpf:"insides6"`
 	Neighbours *ebpf.Map `ebpf:"neighbours"`
 	Samples    *ebpf.Map `ebpf:"samples"`
 }
@@ -291,6 +312,8 @@ func (m *ggsnMaps) Close() error {
 		m.Counters,
 		m.Hops4,
 		m.Hops6,
+		m.Insides4,
+		m.Insides6,
 		m.Neighbours,
 		m.Samples,
 	)

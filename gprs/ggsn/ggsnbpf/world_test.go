@@ -68,6 +68,12 @@ var ways = []way{
 	{"2001:db8:2::/48", "2001:db8:f:2::2", mac(105), 2},
 }
 
+// pools are where terminals have their addresses; the last ones no route leads to.
+var pools = []netip.Prefix{
+	netip.MustParsePrefix("10.45.0.0/16"), netip.MustParsePrefix("2001:db8:45::/48"),
+	netip.MustParsePrefix("203.0.113.128/25"), netip.MustParsePrefix("2001:db8:1:8000::/49"),
+}
+
 // world is the host with programs and one context, whose record the test writes.
 type world struct {
 	ns      *testutil.Netns
@@ -81,7 +87,7 @@ type world struct {
 
 func newWorld(t testing.TB, change ...func(*ggsnbpf.Settings)) *world {
 	t.Helper()
-	w := &world{ns: testutil.NewNetns(t), epoch: time.Now(), ports: []*port{
+	w := &world{ns: testutil.NewNetns(t), epoch: time.Now().Add(-time.Minute), ports: []*port{
 		{name: "gn", mac: mac(1), mtu: 1500, addrs: []string{"192.0.2.1/26"}},
 		{name: "gi", mac: mac(2), mtu: 1500, addrs: []string{"192.0.2.65/26", "2001:db8:f:1::1/64"}},
 		{name: "slim", mac: mac(3), mtu: 1400, addrs: []string{"192.0.2.129/26", "2001:db8:f:2::1/64"}},
@@ -111,6 +117,9 @@ func newWorld(t testing.TB, change ...func(*ggsnbpf.Settings)) *world {
 	}
 	w.arriveBy(t, false)
 	w.fast.Beat(time.Hour)
+	if err := w.fast.SetInside(pools); err != nil {
+		t.Fatal(err)
+	}
 	w.shared = w.fast.Shared(w.epoch)
 	w.context = &w.shared.Contexts[3]
 	*w.context = ggsn.SharedContext{
@@ -202,8 +211,8 @@ func (w *world) route() error {
 			return fmt.Errorf("cannot route %s: %w", r.to, err)
 		}
 	}
-	for _, pool := range []string{"10.45.0.0/16", "2001:db8:45::/48"} {
-		to, err := netlink.ParseIPNet(pool)
+	for _, pool := range pools[:2] {
+		to, err := netlink.ParseIPNet(pool.String())
 		if err != nil {
 			return err
 		}

@@ -29,6 +29,20 @@ INLINE int is_same(const struct context *c, u32 state)
 	return READ_ONCE(c->state) == state;
 }
 
+/* Whether terminals have an address, or it is behind one. */
+INLINE int is_inside4(be32 address)
+{
+	struct inside4 key = {32, address};
+	return !!bpf_map_lookup_elem(&insides4, &key);
+}
+
+/* The same of the upper half of an IPv6 address, in words as they are loaded. */
+INLINE int is_inside6(const u32 *address)
+{
+	struct inside6 key = {64, {address[0], address[1]}};
+	return !!bpf_map_lookup_elem(&insides6, &key);
+}
+
 /* How far ahead of a rate a context may be, and the octets that pass in any case; see policer.go. */
 #define POLICED_AHEAD 200000000ULL
 #define POLICED_MTU 1500
@@ -80,8 +94,8 @@ INLINE u32 pass(struct context *c, struct way *w, u32 upward, u32 octets, u64 no
 		reason = REASON_OVER_RATE;
 	if (!reason)
 		reason = spend(&w->rate, octets, now);
-	if (!reason && all && spend(all, octets, now) == REASON_CONTENDED)
-		reason = REASON_CONTENDED;
+	if (!reason && all)
+		spend(all, octets, now); /* what is spent of one is not given back for the other */
 	if (UNLIKELY(reason == REASON_OVER_RATE))
 		__sync_fetch_and_add(&w->over, 1);
 	return reason;

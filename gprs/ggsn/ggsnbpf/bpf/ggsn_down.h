@@ -51,7 +51,7 @@ INLINE u32 judge_down6(void *ctx, const struct ip6 *p, void *end, const struct a
 	struct context *c = context_at(number, &state);
 	if (UNLIKELY(!c || c->prefix != prefix || !(c->flags & CONTEXT_IPV6)))
 		return REASON_NO_RECORD;
-	if (UNLIKELY(in->now >= READ_ONCE(settings.alive_until)))
+	if (UNLIKELY(is_asleep(in)))
 		return REASON_ASLEEP;
 	if (UNLIKELY(in->segment))
 		return REASON_OFFLOAD;
@@ -62,11 +62,8 @@ INLINE u32 judge_down6(void *ctx, const struct ip6 *p, void *end, const struct a
 		return reason;
 	if (UNLIKELY(!is_host(p->source)))
 		return REASON_ILLEGAL_ADDRESS;
-	struct address6 source = {{U64_AT(p->source, 0), U64_AT(p->source, 8)}};
-	struct address6 destination = {{prefix, U64_AT(p->destination, 8)}};
-	struct nexthop6 *back;
-	if (UNLIKELY(find_hop6(ctx, &destination, &source, ~0U, &back) != REASON_TO_IPV6))
-		return REASON_NO_WAY_BACK;
+	if (UNLIKELY(is_inside6(p->source)))
+		return REASON_INSIDE;
 	return judge_way(ctx, c, state, 0, in, d);
 }
 
@@ -81,7 +78,7 @@ INLINE u32 judge_down4(void *ctx, const struct ip4 *p, void *end, const struct a
 	struct context *c = context_at(number, &state);
 	if (UNLIKELY(!c || c->address != address || !(c->flags & CONTEXT_IPV4)))
 		return REASON_NO_RECORD;
-	if (UNLIKELY(in->now >= READ_ONCE(settings.alive_until)))
+	if (UNLIKELY(is_asleep(in)))
 		return REASON_ASLEEP;
 	if (UNLIKELY(in->segment))
 		return REASON_OFFLOAD;
@@ -92,8 +89,8 @@ INLINE u32 judge_down4(void *ctx, const struct ip4 *p, void *end, const struct a
 		return REASON_BAD_CHECKSUM;
 	if (UNLIKELY(is_illegal4(p->source)))
 		return REASON_ILLEGAL_ADDRESS;
-	if (UNLIKELY(!find_hop4(ctx, p->source, ~0U)))
-		return REASON_NO_WAY_BACK;
+	if (UNLIKELY(is_inside4(p->source)))
+		return REASON_INSIDE;
 	return judge_way(ctx, c, state, !(p->fragment & IPV4_DF), in, d);
 }
 

@@ -5,8 +5,8 @@
  * follows gprs/ggsn/uplink.go and downlink.go; what it does not fully handle it punts, and it
  * drops only what the engine would drop. Nothing here changes a packet.
  *
- * Packets among terminals, and to the node itself, are found by the routes: where addresses of
- * terminals are, these lead to the node's device, which no program sends by.
+ * Packets among terminals are the engine's: where addresses of terminals are, the daemon says. Those to
+ * the node itself are found by the routes.
  */
 
 #ifndef ISTHMUS_GGSN_JUDGE_H
@@ -40,13 +40,28 @@ INLINE u32 judge_destination(const struct address6 *a)
 #define TCP_FLAG_SYN 2
 #define ICMP_REDIRECT 5
 #define ICMP6_REDIRECT 137
+
+/* Extension headers of IPv6 behind which a transport may be (RFC 8200 section 4, and others). */
 #define NEXT_HOP_BY_HOP 0
+#define NEXT_ROUTING 43
+#define NEXT_FRAGMENT 44
+#define NEXT_AUTHENTICATION 51
+#define NEXT_DESTINATION 60
+#define NEXT_MOBILITY 135
+#define NEXT_HIP 139
+#define NEXT_SHIM6 140
 
 /* Packets that are nobody's here: they pass, and are not counted. */
 #define REASON_NOT_OURS 0xff
 
 /* The header in front of a packet for a terminal. */
 #define DOWN_LEN (TUNNEL_LEN + GTP_LEN)
+
+/* Whether no daemon has been here for long, or the clock of packets is not yet at the engine's epoch. */
+INLINE int is_asleep(const struct arrival *in)
+{
+	return in->now >= READ_ONCE(settings.alive_until) || in->now < READ_ONCE(settings.epoch);
+}
 
 /* A packet inside, of either family, as it was judged. */
 struct inner {
@@ -102,6 +117,23 @@ INLINE int is_udp_summed(const u8 *p, u32 length)
 	return (u16)tail == TO_BE16(length) && tail >> 16;
 }
 
+/* Whether something known may be behind an extension header. */
+INLINE int is_extension(u8 next)
+{
+	switch (next) {
+	case NEXT_HOP_BY_HOP:
+	case NEXT_ROUTING:
+	case NEXT_FRAGMENT:
+	case NEXT_AUTHENTICATION:
+	case NEXT_DESTINATION:
+	case NEXT_MOBILITY:
+	case NEXT_HIP:
+	case NEXT_SHIM6:
+		return 1;
+	}
+	return 0;
+}
+
 /* Reads an IPv6 packet, whose header is in front of end, with room for so many octets. */
 INLINE u32 read6(const struct ip6 *p, void *end, u32 room, struct inner *i)
 {
@@ -110,7 +142,7 @@ INLINE u32 read6(const struct ip6 *p, void *end, u32 room, struct inner *i)
 	i->size = IPV6_LEN + FROM_BE16(p->length);
 	if (UNLIKELY(i->size > room))
 		return REASON_ODD_LENGTH;
-	if (UNLIKELY(p->next == NEXT_HOP_BY_HOP))
+	if (UNLIKELY(is_extension(p->next)))
 		return REASON_IP_OPTIONS;
 	i->tos = p->version << 4 | p->flow[0] >> 4;
 	i->next = is_summed(p->next) ? p->next : PROTO_NONE;
@@ -137,6 +169,8 @@ INLINE u32 read4(const struct ip4 *p, void *end, u32 room, struct inner *i)
 	int is_read = !(p->fragment & IPV4_FRAGMENT) &&
 		      (p->protocol == PROTO_TCP || p->protocol == PROTO_UDP || p->protocol == PROTO_ICMP);
 	i->next = is_read ? p->protocol : PROTO_NONE;
+	if (UNLIKELY((p->fragment & IPV4_FRAGMENT) == IPV4_MF && p->protocol != PROTO_UDP))
+		return REASON_FIRST_FRAGMENT;
 	const u8 *transport = (void *)(p + 1);
 	u32 reason = judge_transport(i, transport, end, ICMP_REDIRECT);
 	if (UNLIKELY(reason))
@@ -168,6 +202,9 @@ INLINE int is_unfinished(const struct arrival *in, const struct inner *i, const 
 	return (void *)(field + 1) <= end && *field == fold(i->pseudo);
 }
 
+/* Whether its checksum could not be finished on a frame. */
+INLINE int is_unfinishable(const struct inner *i) { return i->size - i->header > SUM_MAX; }
+
 /* Whether what is inside may have a checksum that is left to hardware, and that no frame tells of. */
 INLINE int is_doubtful(const struct arrival *in, const struct inner *i)
 {
@@ -178,7 +215,7 @@ INLINE int is_doubtful(const struct arrival *in, const struct inner *i)
  * Punts that are as many as the host's set-up makes them, or that are traffic like any other: the
  * engine must get all of them, as without a fast path.
  */
-#define RATIONED_PUNTS ((u64)1 << REASON_OUTER_SOURCE | (u64)1 << REASON_SPOOFED | (u64)1 << REASON_WRONG_FAMILY | \
+#define RATIONED_PUNTS ((u64)1 << REASON_OUTER_SOURCE | (u64)1 << REASON_SPOOFED | (u64)1 << REASON_INNER_CHECKSUM | (u64)1 << REASON_WRONG_FAMILY | \
 			(u64)1 << REASON_ILLEGAL_ADDRESS | (u64)1 << REASON_REDIRECT | (u64)1 << REASON_HOP_LIMIT | \
 			(u64)1 << REASON_TOO_BIG | (u64)1 << REASON_SHORT_PAYLOAD | (u64)1 << REASON_ODD_LENGTH)
 #define UNRATIONED (~RATIONED_PUNTS)

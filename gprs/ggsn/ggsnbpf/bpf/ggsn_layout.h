@@ -27,12 +27,15 @@ enum reason {
 	REASON_NOT_GPDU,        /* another message, or another version */
 	REASON_EXTENSION,       /* N-PDU number or extension headers */
 	REASON_OUTER_SOURCE,    /* not from the node that has the context's user plane */
+	REASON_INNER_CHECKSUM,  /* of the header inside */
 	REASON_MARKED,          /* the outer ECN field is to be combined with the inner one (RFC 6040) */
 	REASON_WRONG_FAMILY,    /* of a family that the context has not, or no IP packet */
-	REASON_SPOOFED,         /* a source that is not the context's first */
+	REASON_SPOOFED,         /* a source that no terminal has */
+	REASON_OTHER_SOURCE,    /* one that some terminal has, or what is behind it: perhaps this one */
 	/* Punted: either direction. */
 	REASON_NO_RECORD,       /* of no context that the engine has told of */
-	REASON_IP_OPTIONS,      /* of the packet inside; for IPv6 those for each hop */
+	REASON_IP_OPTIONS,      /* of the packet inside; for IPv6 extension headers that are known */
+	REASON_FIRST_FRAGMENT,  /* of what the engine looks at */
 	REASON_SHORT_PAYLOAD,   /* less than a transport header */
 	REASON_ILLEGAL_ADDRESS, /* no packets are forwarded from there, or to there */
 	REASON_ON_LINK,         /* for the link, and so for the router of it */
@@ -44,13 +47,13 @@ enum reason {
 	REASON_VOLUME,          /* with it a charging record is full */
 	REASON_CONTENDED,       /* others spend from the same rate at this moment */
 	REASON_NO_NEXT_HOP,     /* the routes do not say where to, or not by a device of ours */
-	REASON_NO_WAY_BACK,     /* the source is not routed out by a device of ours: perhaps a terminal's */
+	REASON_INSIDE,          /* to, or from, an address of terminals */
 	REASON_OFFLOAD,         /* an offload that the fast path does not keep */
-	REASON_NO_ROOM,         /* no memory for the new header */
 
 	/* Dropped. */
 	REASON_OVER_RATE,
 	REASON_BAD_CHECKSUM,    /* of the outer header, or of UDP; of a packet of IPv4 for a terminal */
+	REASON_NO_ROOM,         /* no memory for the new header, of a packet that has been accounted */
 	REASON_PUNT_LIMIT,      /* too many punts, from one source or in all */
 
 	REASON_COUNT,
@@ -100,6 +103,17 @@ struct context {
 	u64 unused;
 	struct way up;
 	struct way down;
+};
+
+/* Addresses of terminals, and of what is behind them, as keys of tries. */
+struct inside4 {
+	u32 bits;
+	be32 address;
+};
+
+struct inside6 {
+	u32 bits;        /* at most 64 */
+	u32 address[2];  /* the upper half */
 };
 
 /* The rates that contexts of a terminal share. */

@@ -56,4 +56,21 @@ struct {
 	__type(value, u32);
 } by_prefix SEC(".maps");
 
+/* Where addresses of terminals are. The value says nothing. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct inside4);
+	__type(value, u32);
+} insides4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct inside6);
+	__type(value, u32);
+} insides6 SEC(".maps");
+
 #endif

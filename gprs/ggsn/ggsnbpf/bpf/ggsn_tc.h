@@ -36,6 +36,7 @@ GLOBAL int tc_up(struct __sk_buff *skb, u64 now)
 		.device = device_at(skb->ifindex)->flags, .hook = HOOK_INGRESS,
 	};
 	struct up u = {};
+	be32 node = t->source;
 	/* Datagrams that came merged the engine's socket takes so. */
 	u32 reason = UNLIKELY(skb->gso_size) ? REASON_OFFLOAD : judge_outer(t, &in, &u);
 	if (LIKELY(!reason)) {
@@ -52,10 +53,11 @@ GLOBAL int tc_up(struct __sk_buff *skb, u64 now)
 		else if (!tc_sum(skb, u.udp_length))
 			reason = REASON_BAD_CHECKSUM;
 	}
+	u64 source = source_of(&u, node);
 	if (LIKELY(!reason))
 		reason = pass_up(&u, now);
 	if (UNLIKELY(reason))
-		return tc_end(skb, reason, u.teid, now, HOOK_INGRESS);
+		return tc_end(skb, reason, source, now, HOOK_INGRESS);
 	if (is_sampled(now))
 		sample_skb(skb, now, REASON_UP_FORWARDED, HOOK_INGRESS);
 	if (!tc_trim(skb, ETHERNET_LEN, in.length, u.front + u.inner.size) || tc_unwrap(skb, u.front, u.inner.six))

@@ -38,11 +38,16 @@ NOINLINE u32 judge_odd(const struct tunnel *t, void *end)
 	return t->fragment & TO_BE16(0x2000) ? REASON_OUTER_FRAGMENT : REASON_OUTER_OPTIONS;
 }
 
+/* Whose share of the punts it is: of the context, or as long as that is not known of the node. */
+INLINE u64 source_of(const struct up *u, be32 node) { return u->context ? u->teid : node; }
+
 /* Judges the headers of UDP and GTP; that of GTP is in front of end. */
 INLINE u32 judge_outer(const struct tunnel *t, const struct arrival *in, struct up *u)
 {
-	if (UNLIKELY(in->now >= READ_ONCE(settings.alive_until)))
+	if (UNLIKELY(is_asleep(in)))
 		return REASON_ASLEEP;
+	if (UNLIKELY(is_illegal4(t->source) || t->source == settings.source))
+		return REASON_OUTER_SOURCE;
 	u32 length = FROM_BE16(t->length), udp_length = FROM_BE16(t->udp_length);
 	u->udp_length = udp_length;
 	if (UNLIKELY(length > in->length || udp_length != length - IPV4_LEN || udp_length < UDP_LEN + GTP_LEN))
@@ -86,7 +91,9 @@ INLINE u32 judge_up6(void *ctx, const struct ip6 *p, const struct arrival *in, s
 	if (UNLIKELY(!is_host(p->destination)))
 		return REASON_ON_LINK;
 	if (UNLIKELY(U64_AT(p->source, 0) != c->prefix))
-		return REASON_SPOOFED;
+		return is_inside6(p->source) ? REASON_OTHER_SOURCE : REASON_SPOOFED;
+	if (UNLIKELY(is_inside6(p->destination)))
+		return REASON_INSIDE;
 	struct address6 source = {{U64_AT(p->source, 0), U64_AT(p->source, 8)}};
 	struct address6 destination = {{U64_AT(p->destination, 0), U64_AT(p->destination, 8)}};
 	struct nexthop6 *hop;
@@ -106,7 +113,11 @@ INLINE u32 judge_up4(void *ctx, const struct ip4 *p, const struct arrival *in, s
 	if (UNLIKELY(is_illegal4(p->destination)))
 		return REASON_ILLEGAL_ADDRESS;
 	if (UNLIKELY(p->source != c->address))
-		return REASON_SPOOFED;
+		return is_inside4(p->source) ? REASON_OTHER_SOURCE : REASON_SPOOFED;
+	if (UNLIKELY(is_inside4(p->destination)))
+		return REASON_INSIDE;
+	if (UNLIKELY(!is_sound4(p)))
+		return REASON_INNER_CHECKSUM;
 	struct nexthop4 *hop = find_hop4(ctx, p->destination, HOOK_DEVICE(in->hook));
 	if (UNLIKELY(!hop))
 		return REASON_NO_NEXT_HOP;

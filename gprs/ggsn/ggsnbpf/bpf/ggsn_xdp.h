@@ -12,6 +12,12 @@
 #include "ggsn_up.h"
 #include "tunnel_xdp.h"
 
+/* Whether a frame lies in parts, of which the first alone can be read. */
+INLINE int is_in_parts(struct xdp_md *ctx, const struct arrival *in)
+{
+	return bpf_xdp_get_buff_len(ctx) != in->length + ETHERNET_LEN;
+}
+
 /* Finishes the checksum of a packet at an offset of the frame if its sender has not; 0 if that cannot be. */
 INLINE int xdp_complete(struct xdp_md *ctx, u32 unfinished, u32 offset, const struct inner *i)
 {
@@ -37,7 +43,8 @@ GLOBAL int xdp_up(struct xdp_md *ctx, u64 now)
 		.device = device_at(ctx->ingress_ifindex)->flags, .hook = HOOK_XDP,
 	};
 	struct up u = {};
-	u32 unfinished = 0, reason = judge_outer(t, &in, &u);
+	be32 node = t->source;
+	u32 unfinished = 0, reason = is_in_parts(ctx, &in) ? REASON_OFFLOAD : judge_outer(t, &in, &u);
 	if (LIKELY(!reason)) {
 		void *p = inside_of(g);
 		HIDE(p); /* the verifier wants the second comparison, too */
@@ -48,20 +55,24 @@ GLOBAL int xdp_up(struct xdp_md *ctx, u64 now)
 			unfinished = !reason && is_unfinished(&in, &u.inner, p, end);
 		}
 	}
-	if (UNLIKELY(!reason && u.outer == SUM_OPEN)) {
+	/* A wire brings no checksum that is to be finished. */
+	if (UNLIKELY(!reason && (u.outer == SUM_OPEN || (u.outer == SUM_HALF && !(in.device & DEVICE_PARTIAL))))) {
 		if (u.udp_length > SUM_MAX)
 			reason = REASON_OFFLOAD;
 		else if (!xdp_sum(ctx, u.udp_length))
 			reason = REASON_BAD_CHECKSUM;
 	}
+	if (UNLIKELY(!reason && unfinished && is_unfinishable(&u.inner)))
+		reason = REASON_OFFLOAD;
+	u64 source = source_of(&u, node);
 	if (LIKELY(!reason))
 		reason = pass_up(&u, now);
 	if (UNLIKELY(reason))
-		return xdp_end(ctx, reason, u.teid ? u.teid : t->source, now);
+		return xdp_end(ctx, reason, source, now);
 	if (is_sampled(now))
 		sample_xdp(ctx, now, REASON_UP_FORWARDED);
 	if (!xdp_complete(ctx, unfinished, ETHERNET_LEN + u.front, &u.inner))
-		return xdp_end(ctx, REASON_OFFLOAD, 0, now);
+		return xdp_end(ctx, REASON_NO_ROOM, 0, now);
 	if (UNLIKELY(in.length != u.inner.size + u.front) && xdp_trim(ctx, ETHERNET_LEN + u.front + u.inner.size))
 		return xdp_end(ctx, REASON_NO_ROOM, 0, now);
 	if (bpf_xdp_adjust_head(ctx, u.front))
@@ -79,13 +90,13 @@ GLOBAL int xdp_up(struct xdp_md *ctx, u64 now)
 /* Sends a packet that was judged to its node. */
 INLINE int xdp_send_down(struct xdp_md *ctx, struct arrival *in, struct down *d, u64 source, u32 unfinished)
 {
-	u32 reason = pass_down(d, in->now);
+	u32 reason = UNLIKELY(unfinished && is_unfinishable(&d->inner)) ? REASON_OFFLOAD : pass_down(d, in->now);
 	if (UNLIKELY(reason))
 		return xdp_end(ctx, reason, source, in->now);
 	if (is_sampled(in->now))
 		sample_xdp(ctx, in->now, REASON_DOWN_FORWARDED);
 	if (!xdp_complete(ctx, unfinished, ETHERNET_LEN, &d->inner))
-		return xdp_end(ctx, REASON_OFFLOAD, 0, in->now);
+		return xdp_end(ctx, REASON_NO_ROOM, 0, in->now);
 	if (UNLIKELY(in->length != d->inner.size) && xdp_trim(ctx, ETHERNET_LEN + d->inner.size))
 		return xdp_end(ctx, REASON_NO_ROOM, 0, in->now);
 	struct tunnel_words w;
@@ -115,6 +126,8 @@ GLOBAL int xdp_down6(struct xdp_md *ctx, u64 now)
 	};
 	struct down d = {};
 	u32 reason = judge_down6(ctx, p, end, &in, &d);
+	if (UNLIKELY(reason != REASON_NOT_OURS && is_in_parts(ctx, &in)))
+		reason = REASON_OFFLOAD;
 	if (LIKELY(reason == REASON_NOT_OURS))
 		return XDP_PASS;
 	u64 source = U64_AT(p->source, 0);
@@ -135,6 +148,8 @@ GLOBAL int xdp_down4(struct xdp_md *ctx, u64 now)
 	};
 	struct down d = {};
 	u32 reason = judge_down4(ctx, p, end, &in, &d);
+	if (UNLIKELY(reason != REASON_NOT_OURS && is_in_parts(ctx, &in)))
+		reason = REASON_OFFLOAD;
 	if (LIKELY(reason == REASON_NOT_OURS))
 		return XDP_PASS;
 	u32 source = p->source;
