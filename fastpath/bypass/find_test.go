@@ -114,6 +114,8 @@ func TestFind(t *testing.T) {
 	xdp.XDP = true
 	translator := query
 	translator.Forward4 = true
+	tunnel := translator
+	tunnel.Local4 = true
 	absent := translator
 	absent.Devices = []string{"nope0"}
 	forward4 := func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) }
@@ -170,6 +172,16 @@ func TestFind(t *testing.T) {
 		{
 			name: "input of IPv4 is none of a translator's", query: translator, do: forward4,
 			nft: `table ip filter { chain input { type filter hook input priority 0; policy drop; } }`,
+		},
+		{
+			name: "input and output of IPv4 are a tunnel's", query: tunnel, do: forward4,
+			nft: `table ip filter {
+				chain input { type filter hook input priority 0; udp dport 2152 counter; }
+				chain output { type filter hook output priority 0; udp dport 2152 counter; } }`,
+			want: []string{
+				"an nftables chain at input: chain input of table ip filter has 1 rule and looks at packets of both directions.",
+				"an nftables chain at output: chain output of table ip filter has 1 rule and looks at packets of both directions.",
+			},
 		},
 		{
 			name: "a translator on a host that forwards no IPv4", query: translator,
