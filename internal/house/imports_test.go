@@ -135,7 +135,7 @@ var rules = []rule{
 	{
 		name: "the fast path knows no role's plumbing",
 		from: join(fastpaths, bpfs),
-		to:   join(without(engines, "translate/nat64/state"), runs, plumbs, daemon, edges),
+		to:   join(without(engines, "translate/nat64/state", "gprs/ggsn"), runs, plumbs, daemon, edges), // whose records programs share
 		why:  "maps and programs are handed to a run package, which alone knows whose packets they carry",
 	},
 	{
