@@ -91,16 +91,28 @@ func (f *fastState) rows() []row {
 	return rows
 }
 
+// directions are those in which roles measure packets, by the ends of the names of their rates.
+var directions = []struct{ name, words string }{
+	{"to_clients", "to clients"}, {"to_ipv4", "to IPv4"}, {"to_ipv6", "to IPv6"}, {"up", "up"}, {"down", "down"},
+}
+
 // rates says how many packets go by which path.
 func (f *fastState) rates() []row {
-	far, key := "IPv4", "ipv4"
-	if f.Keeps == "peers" {
-		far, key = "clients", "clients"
+	if len(f.Rates) == 0 {
+		return nil
 	}
-	r := f.Rates
+	by := func(path string) string {
+		var list []string
+		for _, d := range directions {
+			if n, ok := f.Rates[path+"_"+d.name]; ok {
+				list = append(list, fmt.Sprintf("%.0f %s", n, d.words))
+			}
+		}
+		return strings.Join(list, ", ")
+	}
 	return []row{
-		{"packets a second, fast path", fmt.Sprintf("%.0f to %s, %.0f to IPv6; left %.0f to the engine, dropped %.0f", r["fast_to_"+key], far, r["fast_to_ipv6"], r["punted"], r["dropped"])},
-		{"packets a second, engine", fmt.Sprintf("%.0f to %s, %.0f to IPv6", r["engine_to_"+key], far, r["engine_to_ipv6"])},
+		{"packets a second, fast path", fmt.Sprintf("%s; left %.0f to the engine, dropped %.0f", by("fast"), f.Rates["punted"], f.Rates["dropped"])},
+		{"packets a second, engine", by("engine")},
 	}
 }
 

@@ -234,6 +234,9 @@ func (f *Driver) Start(ctx context.Context) {
 	}
 	f.setApplies(true)
 	f.apply()
+	if f.forward != nil {
+		f.measure(time.Now(), f.role.Measure())
+	}
 	defer f.keepBeating()()
 	f.settle()
 }

@@ -20,8 +20,8 @@ func TestRates(t *testing.T) {
 	f := New(Role{Name: "test"}, Config{}, slog.New(slog.DiscardHandler))
 	start := time.Unix(1_700_000_000, 0)
 	f.measure(start, map[string]uint64{"fast": 1_000_000, "engine": 7})
-	if got := f.Status().Rates; got != nil {
-		t.Errorf("after one look: %v", got)
+	if diff := cmp.Diff(map[string]float64{"fast": 0, "engine": 0}, f.Status().Rates); diff != "" {
+		t.Errorf("rates after one look (-want +got):\n%s", diff)
 	}
 	f.measure(start.Add(2*time.Second), map[string]uint64{"fast": 1_050_000, "engine": 8})
 	if diff := cmp.Diff(map[string]float64{"fast": 25_000, "engine": 1}, f.Status().Rates); diff != "" {

@@ -163,7 +163,7 @@ func (m *meter) exceeds(total map[string]uint64) bool {
 	return false
 }
 
-// measure makes the rates of the time since the last call. One that finds less than before
+// measure makes the rates of the time since the last call, which are zero with the first. One that finds less than before
 // could not read all, so it does not count; the second in a row begins again.
 func (f *Driver) measure(now time.Time, total map[string]uint64) {
 	f.mu.Lock()
@@ -176,12 +176,14 @@ func (f *Driver) measure(now time.Time, total map[string]uint64) {
 	}
 	f.meter = meter{at: now, total: total}
 	seconds := now.Sub(last.at).Seconds()
-	if fallen || last.at.IsZero() || seconds <= 0 {
+	if fallen || seconds <= 0 {
 		return
 	}
 	rates := make(map[string]float64, len(total))
 	for name, n := range total {
-		rates[name] = math.Round(float64(n-last.total[name]) / seconds)
+		if rates[name] = 0; !last.at.IsZero() {
+			rates[name] = math.Round(float64(n-last.total[name]) / seconds)
+		}
 	}
 	f.view.Rates = rates
 }
