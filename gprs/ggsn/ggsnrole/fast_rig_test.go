@@ -54,7 +54,6 @@ const terminalPort, serverPort = 5000, 7000
 // fastContext is a context with what of its packets has passed, by the test's own count.
 type fastContext struct {
 	gtp.CreateResponse
-	n, nsapi int
 	sgsn     netip.Addr // that has the user plane
 	teid     uint32     // there
 	up, down ggsn.Traffic
@@ -72,6 +71,9 @@ func newBareRig(t *testing.T) *fastRig {
 	t.Helper()
 	r := &fastRig{ns: testutil.NewNetns(t), state: filepath.Join(t.TempDir(), "state"), user: map[netip.Addr]*net.UDPConn{}, control: map[netip.Addr]*net.UDPConn{}, server: map[bool]*net.UDPConn{}}
 	sgsn, server := testutil.NewNetns(t), testutil.NewNetns(t)
+	for _, ns := range []*testutil.Netns{r.ns, sgsn, server} {
+		ns.AddressesAtOnce(t)
+	}
 	r.join(t, "gn", sgsn, nodeAddr, sgsnAddr)
 	r.join(t, "gi", server, side, servers)
 	sgsn.Do(t, func() error { return address("far", map[bool]netip.Addr{false: secondSGSN}) })
@@ -131,11 +133,13 @@ func (r *fastRig) start(t *testing.T, node, apn string) {
 }
 
 // reload gives the node another configuration.
-func (r *fastRig) reload(t *testing.T, node, apn string) {
+func (r *fastRig) reload(t *testing.T, node, apn string) (restart []string) {
 	t.Helper()
-	if err := reloaded(t, r.ns, r.g, r.settings(t, node, apn)); err != nil {
+	restart, err := roletest.Reload(Role, r.g, r.g.cfg, r.settings(t, node, apn))
+	if err != nil {
 		t.Fatal(err)
 	}
+	return restart
 }
 
 func (r *fastRig) status() driver.Status { return r.g.fast.Status() }
@@ -182,14 +186,14 @@ func (r *fastRig) ask(t *testing.T, from netip.Addr, teid uint32, m, answer gtp.
 	}
 }
 
-// open makes a context at the first SGSN.
+// open makes a context of IPv4 at the first SGSN.
 func (r *fastRig) open(t *testing.T, n int, change ...func(*gtp.CreateRequest)) *fastContext {
 	t.Helper()
-	m := request(n, firstSGSN, gtp.PDPTypeIPv4v6)
+	m := request(n, firstSGSN, gtp.PDPTypeIPv4)
 	for _, f := range change {
 		f(m)
 	}
-	c := &fastContext{n: n, sgsn: m.AddressUser, teid: m.TEIDData}
+	c := &fastContext{sgsn: m.AddressUser, teid: m.TEIDData}
 	r.ask(t, firstSGSN, 0, m, &c.CreateResponse)
 	if !c.Cause.Accepted() {
 		t.Fatalf("the context is refused: %v", c.Cause)
@@ -339,9 +343,12 @@ func (r *fastRig) info(t *testing.T, c *fastContext) (x ggsn.ContextInfo) {
 	return x
 }
 
-// wantAccount fails unless the node counts what has passed.
+// wantAccount fails unless the node counts what has passed. A router advertisement may be under way.
 func (r *fastRig) wantAccount(t *testing.T, when string, c *fastContext) {
 	t.Helper()
+	for end := time.Now().Add(testutil.Patience); r.info(t, c).Down.Packets > c.down.Packets && time.Now().Before(end); {
+		r.comes(t, c, false, "nothing more", time.Millisecond)
+	}
 	if x := r.info(t, c); x.Up != c.up || x.Down != c.down {
 		t.Errorf("%s the account is %+v up and %+v down, want %+v and %+v", when, x.Up, x.Down, c.up, c.down)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/isthmus-net/isthmus/gprs/gtp"
 	"github.com/isthmus-net/isthmus/internal/config/configtest"
 )
 
@@ -24,7 +25,7 @@ func inFastModes(t *testing.T, f func(t *testing.T, r *fastRig, mode string)) {
 func TestFastPathCarries(t *testing.T) {
 	configtest.InEffect(t, "ggsn", "fast_path")
 	inFastModes(t, func(t *testing.T, r *fastRig, _ string) {
-		c := r.open(t, 1)
+		c := r.open(t, 1, func(m *gtp.CreateRequest) { m.EndUserAddress.Value.Type = gtp.PDPTypeIPv4v6 })
 		r.warm(t, c, false)
 		r.warm(t, c, true)
 		up, down := r.forwarded()

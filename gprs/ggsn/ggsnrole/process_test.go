@@ -28,6 +28,7 @@ import (
 //	ggsn 192.0.2.1, 2001:db8:9::1 -- gn -- 192.0.2.7, 2001:db8:9::7 sgsn
 type core struct {
 	ns      *testutil.Netns
+	sgsn    *testutil.Netns
 	manager program.Manager
 	notify  string
 	dir     string
@@ -51,6 +52,7 @@ func newCore(t *testing.T, node, apn string) *core {
 	c.manager, c.notify = program.NewManager(t)
 	c.socket = filepath.Join(c.dir, "control")
 	sgsn := testutil.NewNetns(t)
+	c.sgsn = sgsn
 	c.ns.Do(t, func() error {
 		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "gn"}, PeerName: "gn", PeerNamespace: netlink.NsFd(sgsn.Handle())}
 		return errors.Join(netlink.LinkAdd(veth), address("gn", nodeAddr), forward())
