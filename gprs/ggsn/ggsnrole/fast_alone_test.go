@@ -87,7 +87,8 @@ func TestFastPathDevices(t *testing.T) {
 // the engine's.
 func TestFastPathOfOneNetwork(t *testing.T) {
 	r := newBareRig(t)
-	r.start(t, `fast_path = "tc"`, "name = \"internet\"\npool4 = [\"10.45.0.0/16\"]\n[[ggsn.apn]]\nname = \"other\"\ninterface = \"g1\"\npool4 = [\"10.46.0.0/16\"]")
+	const apns = "name = \"internet\"\npool4 = [\"10.45.0.0/16\"]\n[[ggsn.apn]]\nname = \"other\"\ninterface = \"g1\"\npool4 = [\"10.46.0.0/16\"]"
+	r.start(t, `fast_path = "tc"`, apns)
 	r.takes(t, "tc")
 	at := func(name string) func(*gtp.CreateRequest) {
 		return func(m *gtp.CreateRequest) {
@@ -99,8 +100,11 @@ func TestFastPathOfOneNetwork(t *testing.T) {
 		}
 	}
 	main, other := r.open(t, 1), r.open(t, 2, at("other"))
-	r.byPrograms(t, "the section's own device", main)
-	r.byEngine(t, "another device", other)
+	for range 2 {
+		r.byPrograms(t, "the section's own device", main)
+		r.byEngine(t, "another device", other)
+		r.reload(t, `fast_path = "tc"`, apns)
+	}
 	r.wantAccount(t, "of the one", main)
 	r.wantAccount(t, "of the other", other)
 }

@@ -152,6 +152,10 @@ func TestFastPathOverRestart(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.ns.Do(t, func() error { return noPrograms(t, "gn", "gi") })
+			r.wantAccount(t, "of the node that has ended, behind the "+end.name, c)
+			if st := r.g.Status().(Status); st.FastPath.Packets["forward"]["up_forwarded"] == 0 || valuesOf(r.g)["up_packets_total"] == 0 {
+				t.Errorf("behind the %s what was carried is forgotten: %+v", end.name, st.FastPath)
+			}
 			r.start(t, fmt.Sprintf("fast_path = %q", mode), "")
 			r.takes(t, mode)
 			r.wantAccount(t, "after the "+end.name, c)
