@@ -10,7 +10,7 @@ import (
 )
 
 // TestServiceGGSN has a node with the rights of the packaged service: it binds its ports, makes
-// its device, and keeps contexts in the service's folder of state.
+// its device, has its fast path, and keeps contexts in the service's folder of state.
 func TestServiceGGSN(t *testing.T) {
 	c := newCore(t, "", "pool4 = [\"10.45.0.0/16\"]\npool6 = [\"2001:db8:6000::/44\"]")
 	s := program.NewService(t, c.ns, `
@@ -24,6 +24,7 @@ pool4 = ["10.45.0.0/16"]
 pool6 = ["2001:db8:6000::/44"]
 `)
 	p := s.Start(t)
+	p.AwaitLog(t, "the fast path is attached")
 	before := c.counter(t)
 	r := c.open(t, 1, false)
 	if !c.carried(t, &r) {
