@@ -91,6 +91,9 @@ func (g *GGSN) lead(next *Settings) (undo func() error, err error) {
 		}
 		undos = append(undos, one)
 	}
+	if err := g.tellInside(); err != nil {
+		return nil, errors.Join(err, undo())
+	}
 	return undo, nil
 }
 
@@ -99,7 +102,7 @@ func (g *GGSN) keep() (err error) {
 	for i, n := range g.networks {
 		err = errors.Join(err, n.keep(routesOf(&g.cfg, g.names[i], g.leaving)))
 	}
-	return err
+	return errors.Join(err, g.tellInside())
 }
 
 // reconfigure gives the engine a configuration; g.mu is held.

@@ -3,6 +3,7 @@
 package ggsnrole
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
@@ -29,6 +30,21 @@ func (g *GGSN) openFast() {
 		return
 	}
 	g.do(func(e *ggsn.Engine, _ time.Time, _ *ggsn.Output) { e.Share(g.fast.table.Shared(e.Epoch())) })
+}
+
+// tellInside tells the programs where terminals are, which is where the routes of networks outside of VRFs lead; g.mu is
+// held. It comes before the first address of a pool is given, and behind the last one.
+func (g *GGSN) tellInside() error {
+	if g.fast.table == nil {
+		return nil
+	}
+	var list []netip.Prefix
+	for i, n := range g.networks {
+		if g.vrfs[i] == "" {
+			list = append(list, n.routes...)
+		}
+	}
+	return g.fast.table.SetInside(list)
 }
 
 // unshare has the engine take over what programs have counted, and use their memory no more. They are detached, and
