@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/isthmus-net/isthmus/fastpath"
@@ -35,18 +34,6 @@ const (
 	puntShare = 12_000
 )
 
-// puntLimits are these; 0: no bound. To programs a packet from another prefix than a context's first is one of a forged
-// source, of which there is a bound, so where contexts may have others there can be none.
-func (s *Settings) puntLimits() (rate, share int) {
-	for i := range s.APNs {
-		a := &s.APNs[i]
-		if a.Delegate > 0 || a.LinkPrefixes > 1 || a.Renumber > 0 || len(a.Routed) > 0 || a.Authenticate == ByRADIUS {
-			return 0, 0
-		}
-	}
-	return puntRate, puntShare
-}
-
 // fast is the fast path of one node: programs in the kernel that carry the packets of contexts which the
 // engine describes for them.
 type fast struct {
@@ -57,15 +44,12 @@ type fast struct {
 	device  string // of the network whose packets they carry; empty: there is none
 	missing string // why they could carry nothing; empty: they can
 
-	table   *ggsnbpf.Path    // nil: the engine is alone
-	applied ggsnbpf.Settings // what the programs know
+	table *ggsnbpf.Path // nil: the engine is alone
+	set   bool          // the programs have their settings
 	// merge says whether the kernel may merge G-PDUs for the node's sockets, which it does before tc sees them.
 	merge func(on bool)
 	// takes reports whether this host has an address.
 	takes func(netip.Addr) bool
-
-	mu                  sync.Mutex // guards what follows
-	puntRate, puntShare int
 }
 
 // newFast makes the fast path of a node, without touching the host; engine are the packets that
@@ -75,7 +59,6 @@ func newFast(cfg *Settings, engine func() (up, down ggsn.Traffic), log *slog.Log
 		name: cfg.Name, room: min(cfg.MaxContexts, maxShared), address: cfg.GSNAddress4, device: cfg.sharedDevice(), missing: cfg.uncarried(),
 		merge: func(bool) {}, takes: func(netip.Addr) bool { return true },
 	}
-	f.puntRate, f.puntShare = cfg.puntLimits()
 	f.Driver = driver.New(driver.Role{
 		Name: cfg.Name, Ephemeral: "there is nothing to keep", Load: f.load, Apply: f.apply, AttachBlocked: f.attachBlocked,
 		Carried: func(path string) { f.merge(path != "tc") },
@@ -133,26 +116,13 @@ func (f *fast) load(*pinned.Folder, probe.Features) (driver.Table, error) {
 	return table, nil
 }
 
-// configure takes a new configuration. It locks.
-func (f *fast) configure(cfg *Settings) {
-	f.mu.Lock()
-	f.puntRate, f.puntShare = cfg.puntLimits()
-	f.mu.Unlock()
-	f.Configure(driverConfig(cfg))
-}
-
-// apply tells the programs their settings.
+// apply tells the programs their settings, which stay as they are.
 func (f *fast) apply() error {
-	f.mu.Lock()
-	s := ggsnbpf.Settings{Address: f.address, Tunnel: f.Tunnel(), PuntRate: f.puntRate, PuntShare: f.puntShare}
-	f.mu.Unlock()
-	if s == f.applied {
-		return nil // programs leave all packets to the engine while settings change
+	if f.set {
+		return nil // they leave all packets to the engine while settings change
 	}
-	err := f.table.Set(s)
-	if err == nil {
-		f.applied = s
-	}
+	err := f.table.Set(ggsnbpf.Settings{Address: f.address, Tunnel: f.Tunnel(), PuntRate: puntRate, PuntShare: puntShare})
+	f.set = err == nil
 	return err
 }
 

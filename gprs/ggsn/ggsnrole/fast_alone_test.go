@@ -136,19 +136,6 @@ func TestFastPathByNetworks(t *testing.T) {
 	}
 }
 
-// TestFastPathBounds: where contexts may have more than a first prefix, what comes from others is no flood.
-func TestFastPathBounds(t *testing.T) {
-	for _, tt := range []struct {
-		apn  string
-		none bool
-	}{{"", false}, {"delegate = 56", true}, {"link_prefixes = 4", true}, {`renumber = "3h"`, true}, {`routed = ["2001:db8:9000::/40"]`, true}} {
-		cfg := written(t, "", tt.apn)
-		if rate, share := cfg.puntLimits(); (rate == 0) != tt.none || (share == 0) != tt.none {
-			t.Errorf("%q: %d, and %d of one source", tt.apn, rate, share)
-		}
-	}
-}
-
 // TestFastPathNeedsItsAddress: programs carry nothing for an address that the host has lost.
 func TestFastPathNeedsItsAddress(t *testing.T) {
 	r := newFastRig(t, `fast_path = "xdp"`, "")

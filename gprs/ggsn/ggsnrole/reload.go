@@ -68,7 +68,7 @@ func (g *GGSN) change(next *Settings, who *ggsn.Subscribers, to *radiusServers) 
 	}
 	g.leaving = g.findLeaving()
 	g.cfg, g.who, g.servers = *next, who, *to
-	g.fast.configure(next)
+	g.fast.Configure(driverConfig(next))
 	g.warnOf(who)
 	g.events.contexts.Store(next.ContextLog)
 	return g.keep()
