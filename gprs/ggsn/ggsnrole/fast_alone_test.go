@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -33,6 +35,10 @@ func noPrograms(t *testing.T, devices ...string) error {
 		}
 		if len(filters) > 0 {
 			t.Errorf("%s still has filters", name)
+		}
+		links, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: ebpf.AttachTCXIngress})
+		if err == nil && len(links.Programs) > 0 { // old kernels know no such links
+			t.Errorf("%s still has programs at tc", name)
 		}
 	}
 	return nil
