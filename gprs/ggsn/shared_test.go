@@ -24,7 +24,6 @@ type beside struct {
 	contexts     [4]playedContext
 	records      [2]map[uint32][]string // by Charging-ID
 	did          [3]int                 // by handling
-	open         []SharedContext
 }
 
 type playedContext struct {

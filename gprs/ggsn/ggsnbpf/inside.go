@@ -45,14 +45,7 @@ func (p *Path) SetInside(list []netip.Prefix) error {
 
 // tellInside adds a prefix to those of terminals, or takes it away.
 func (p *Path) tellInside(one netip.Prefix, add bool) error {
-	table, key := p.Map(insides4Slab), any(ggsnInside4{Bits: uint32(one.Bits())})
-	if one.Addr().Is4() {
-		key = ggsnInside4{Bits: uint32(one.Bits()), Address: fastpath.IPv4Word(one.Addr())}
-	} else {
-		b := one.Addr().As16()
-		table = p.Map(insides6Slab)
-		key = ggsnInside6{Bits: uint32(one.Bits()), Address: [2]uint32{binary.NativeEndian.Uint32(b[:]), binary.NativeEndian.Uint32(b[4:])}}
-	}
+	table, key := p.insideKey(one)
 	if !add {
 		if err := table.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("cannot tell the programs that %s is no longer terminals': %w", one, err)
@@ -65,4 +58,14 @@ func (p *Path) tellInside(one netip.Prefix, add bool) error {
 	}
 	p.inside[one] = true
 	return nil
+}
+
+// insideKey is the key of a prefix, in the table of its family.
+func (p *Path) insideKey(one netip.Prefix) (table *ebpf.Map, key any) {
+	bits := uint32(one.Bits())
+	if one.Addr().Is4() {
+		return p.Map(insides4Slab), ggsnInside4{Bits: bits, Address: fastpath.IPv4Word(one.Addr())}
+	}
+	b := one.Addr().As16()
+	return p.Map(insides6Slab), ggsnInside6{Bits: bits, Address: [2]uint32{binary.NativeEndian.Uint32(b[:]), binary.NativeEndian.Uint32(b[4:])}}
 }
