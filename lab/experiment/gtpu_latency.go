@@ -51,8 +51,7 @@ func runGTPULatency(ctx context.Context, e *lab.Env) error {
 	for _, c := range cases {
 		rep.Figures = append(rep.Figures,
 			ratioFigure(gtpuLatencyName, c.label(), figureOsmoLatency, timePairs(c.median(wayOsmo), c.median(wayUser))),
-			ratioFigure(gtpuLatencyName, c.label(), figureGTPULatencyTC, timePairs(c.median(wayKernel), c.median(wayTC))),
-			ratioFigure(gtpuLatencyName, c.label(), figureGTPULatencyXDP, timePairs(c.median(wayKernel), c.median(wayXDP))),
+			overForwarding(c, "tc", wayTC), overForwarding(c, "XDP", wayXDP),
 			report.Figure{
 				Name: c.label() + ": median latency", Unit: "µs", Decimals: 2,
 				Peer: report.Measured(c.median(wayOsmo)...), Isthmus: report.Measured(c.median(wayUser)...),
@@ -69,4 +68,12 @@ func runGTPULatency(ctx context.Context, e *lab.Env) error {
 		return err
 	}
 	return finish(e, rep)
+}
+
+// overForwarding is the median latency of a way of a case, beside that of forwarding.
+func overForwarding(c *latencyCase, name string, w way) report.Figure {
+	return report.Figure{
+		Name: c.label() + ": Isthmus " + name + " / kernel forwarding, median latency", Decimals: 2,
+		Isthmus: report.Measured(timePairs(c.median(wayKernel), c.median(w))...),
+	}
 }

@@ -79,10 +79,8 @@ const (
 	figureOsmoForward = "Isthmus user space / kernel forwarding, packets per second"
 	figureOsmoLatency = "Isthmus user space / osmo-ggsn, median latency"
 
-	figureGTPUTC         = "Isthmus tc / kernel forwarding, packets per second"
-	figureGTPUXDP        = "Isthmus XDP / kernel forwarding, packets per second"
-	figureGTPULatencyTC  = "Isthmus tc / kernel forwarding, median latency"
-	figureGTPULatencyXDP = "Isthmus XDP / kernel forwarding, median latency"
+	figureGTPUTC  = "Isthmus tc / kernel forwarding, packets per second"
+	figureGTPUXDP = "Isthmus XDP / kernel forwarding, packets per second"
 
 	figureContexts      = "contexts created and deleted in a second of the GGSN's processor"
 	figureAuthenticated = "contexts created with RADIUS authentication in a second of the GGSN's processor"

@@ -93,9 +93,7 @@ INLINE int xdp_decap(struct xdp_md *ctx, void *data, void *end)
 		else
 			reason = judge_decap(ctx, t, end, &in, &d);
 	}
-	/* A wire brings no checksum that is to be finished. */
-	if (UNLIKELY(reason == REASON_DECAP_FORWARDED &&
-		     (d.outer == SUM_OPEN || (d.outer == SUM_HALF && !(in.device & DEVICE_PARTIAL))))) {
+	if (UNLIKELY(reason == REASON_DECAP_FORWARDED && d.outer == SUM_OPEN)) {
 		if (d.udp_length > SUM_MAX)
 			reason = REASON_OFFLOAD;
 		else if (!xdp_sum(ctx, d.udp_length))
