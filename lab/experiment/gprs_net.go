@@ -204,6 +204,11 @@ func (n *coreNet) attach(ctx context.Context, who maker, a attachment, flags ...
 		return nil, err
 	}
 	m := &mobile{core: n, sgsn: who, process: p}
+	if who == isthmus { // it takes no orders before, though the UE may have its address
+		if err := running(ctx, p); err != nil {
+			return nil, err
+		}
+	}
 	err = poll(ctx, daemonStart, 5*time.Millisecond, func(context.Context) (bool, error) {
 		m.addr = addressOn(n.sgsn, ueDevice, a.pool())
 		return m.addr.IsValid(), alive(p.Name(), p)

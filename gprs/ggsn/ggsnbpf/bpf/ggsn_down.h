@@ -17,7 +17,7 @@ struct down {
 	u32 tos;
 };
 
-/* What becomes of the packet once its context is known; p is its header. */
+/* What becomes of a packet that was read, once its context is known. */
 INLINE u32 judge_way(void *ctx, struct context *c, u32 state, int may_cut, const struct arrival *in, struct down *d)
 {
 	d->context = c;
