@@ -225,7 +225,7 @@ func TestPeersVanish(t *testing.T) {
 			if err != nil {
 				t.Fatalf("the listener is dead: %v", err)
 			}
-			// One in a thousand draws the port of one that has vanished: it restarts that association, and nobody is to
+			// Now and then one draws the SCTP port of one that has vanished: it restarts that association, and nobody is to
 			// be accepted (RFC 9260 section 5.2.4.1).
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			server, err := l.AcceptSCTP(ctx)
