@@ -33,8 +33,8 @@ func (f *Driver) Nudge() {
 	}
 }
 
-// fail ends the fast path for as long as the process lives. It locks.
-func (f *Driver) fail(err error) {
+// Fail ends the fast path for as long as the process lives. It locks.
+func (f *Driver) Fail(err error) {
 	f.mu.Lock()
 	f.failed = err
 	f.mu.Unlock()

@@ -228,7 +228,7 @@ func (f *Driver) Start(ctx context.Context) {
 		err = f.follow(ctx)
 	}
 	if err != nil {
-		f.fail(err)
+		f.Fail(err)
 		f.settle()
 		return
 	}
@@ -253,7 +253,7 @@ func (f *Driver) follow(ctx context.Context) error {
 	go func() {
 		defer close(f.followed)
 		if err := follower.Run(ctx); err != nil && ctx.Err() == nil {
-			f.fail(fmt.Errorf("routes can no longer be followed: %w", err))
+			f.Fail(fmt.Errorf("routes can no longer be followed: %w", err))
 		}
 	}()
 	return nil
@@ -346,6 +346,6 @@ func (f *Driver) apply() {
 		return
 	}
 	if err := f.role.Apply(); err != nil {
-		f.fail(fmt.Errorf("its programs refuse the settings: %w", err))
+		f.Fail(fmt.Errorf("its programs refuse the settings: %w", err))
 	}
 }

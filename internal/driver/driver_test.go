@@ -82,7 +82,7 @@ func TestBeatsEnd(t *testing.T) {
 			t.Errorf("%v after a sign of life it is alive: %t", after, got)
 		}
 	}
-	f.fail(errors.New("lost"))
+	f.Fail(errors.New("lost"))
 	if f.alive(now) {
 		t.Error("it is alive without routes")
 	}

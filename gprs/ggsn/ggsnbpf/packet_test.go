@@ -15,6 +15,7 @@ import (
 	"github.com/isthmus-net/isthmus/fastpath"
 	"github.com/isthmus-net/isthmus/fastpath/runtest"
 	"github.com/isthmus-net/isthmus/gprs/ggsn"
+	"github.com/isthmus-net/isthmus/gprs/ggsn/ggsnbpf"
 	"github.com/isthmus-net/isthmus/internal/packet"
 )
 
@@ -309,4 +310,33 @@ func (w *world) leaves(t *testing.T, rows []row) {
 		}
 	}
 	*w.context = plain
+}
+
+// An engine that goes on with what another has written counts from a time before this machine was started, perhaps.
+func TestEpochBeforeStart(t *testing.T) {
+	w := newWorld(t)
+	w.epoch = time.Now().Add(-fastpath.Monotonic() - time.Hour)
+	w.fast.Shared(w.epoch)
+	for _, at := range runtest.Hooks {
+		ip := inside(terminal6, host6, packet.ProtoUDP, 100)
+		w.forwards(t, at, gpdu(node, teid, false, ip), "up_forwarded", len(ip))
+	}
+	if late := time.Duration(w.context.Seen)*time.Second - time.Since(w.epoch); late > 0 || late < -time.Minute {
+		t.Errorf("the terminal was seen %s from now", late)
+	}
+}
+
+// More prefixes than there is room for are refused.
+func TestTooManyInside(t *testing.T) {
+	w := newWorld(t)
+	var list []netip.Prefix
+	for i := range ggsnbpf.MaxInside + 1 {
+		list = append(list, netip.PrefixFrom(netip.AddrFrom4([4]byte{100, byte(i >> 16), byte(i >> 8), byte(i)}), 32))
+	}
+	if err := w.fast.SetInside(list); err == nil {
+		t.Error("there is room for more prefixes than there should be")
+	}
+	if err := w.fast.SetInside(pools); err != nil {
+		t.Error(err)
+	}
 }

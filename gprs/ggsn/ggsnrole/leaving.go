@@ -38,9 +38,7 @@ func (g *GGSN) leadLeaving() (taken []pool) {
 			g.leaving = append(g.leaving, p)
 		}
 	}
-	if err := g.tellInside(); err != nil {
-		g.log.Warn("programs take terminals of pools that are no longer named for hosts outside", "error", err)
-	}
+	g.tellInside()
 	return taken
 }
 

@@ -82,6 +82,7 @@ func (g *GGSN) lead(next *Settings) (undo func() error, err error) {
 		for _, one := range undos {
 			err = errors.Join(err, one())
 		}
+		g.tellInside()
 		return err
 	}
 	for i, n := range g.networks {
@@ -91,9 +92,7 @@ func (g *GGSN) lead(next *Settings) (undo func() error, err error) {
 		}
 		undos = append(undos, one)
 	}
-	if err := g.tellInside(); err != nil {
-		return nil, errors.Join(err, undo())
-	}
+	g.tellInside()
 	return undo, nil
 }
 
@@ -102,7 +101,8 @@ func (g *GGSN) keep() (err error) {
 	for i, n := range g.networks {
 		err = errors.Join(err, n.keep(routesOf(&g.cfg, g.names[i], g.leaving)))
 	}
-	return errors.Join(err, g.tellInside())
+	g.tellInside()
+	return err
 }
 
 // reconfigure gives the engine a configuration; g.mu is held.

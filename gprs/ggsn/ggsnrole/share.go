@@ -33,10 +33,11 @@ func (g *GGSN) openFast() {
 }
 
 // tellInside tells the programs where terminals are, which is where the routes of networks outside of VRFs lead; g.mu is
-// held. It comes before the first address of a pool is given, and behind the last one.
-func (g *GGSN) tellInside() error {
+// held. It comes before the first address of a pool is given, and behind the last one. Programs that cannot know it
+// carry nothing any more.
+func (g *GGSN) tellInside() {
 	if g.fast.table == nil {
-		return nil
+		return
 	}
 	var list []netip.Prefix
 	for i, n := range g.networks {
@@ -44,7 +45,10 @@ func (g *GGSN) tellInside() error {
 			list = append(list, n.routes...)
 		}
 	}
-	return g.fast.table.SetInside(list)
+	if err := g.fast.table.SetInside(list); err != nil {
+		g.fast.Fail(err)
+		g.fast.table.Sleep()
+	}
 }
 
 // unshare has the engine take over what programs have counted, and use their memory no more. They are detached, and

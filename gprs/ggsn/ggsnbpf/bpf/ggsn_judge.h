@@ -57,10 +57,13 @@ INLINE u32 judge_destination(const struct address6 *a)
 /* The header in front of a packet for a terminal. */
 #define DOWN_LEN (TUNNEL_LEN + GTP_LEN)
 
-/* Whether no daemon has been here for long, or the clock of packets is not yet at the engine's epoch. */
+/*
+ * Whether no daemon has been here for long, or the clock of packets is not yet at the engine's epoch, which may lie
+ * in front of the start of the machine.
+ */
 INLINE int is_asleep(const struct arrival *in)
 {
-	return in->now >= READ_ONCE(settings.alive_until) || in->now < READ_ONCE(settings.epoch);
+	return in->now >= READ_ONCE(settings.alive_until) || (s64)(in->now - READ_ONCE(settings.epoch)) < 0;
 }
 
 /* A packet inside, of either family, as it was judged. */
