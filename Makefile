@@ -68,7 +68,7 @@ fuzz: ## fuzz each parser and engine for FUZZTIME (5m)
 differ: ## ten million random packets through fast paths and engines; ten minutes
 	@scripts/setup --go
 	ISTHMUS_DIFFER_PACKETS=10000000 ISTHMUS_REQUIRE_ROOT=1 go test -count=1 -timeout 1h -v \
-		-exec "$(CURDIR)/scripts/asroot test" -run TestDiffer ./fastpath/differ
+		-exec "$(CURDIR)/scripts/asroot test" -run TestDiffer ./fastpath/differ ./gprs/ggsn/ggsnbpf
 
 generate: ## compile the eBPF programs again, by clang-14; they are committed
 	@scripts/setup --go
